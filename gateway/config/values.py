@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from annotated_types import Le
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
@@ -60,11 +60,15 @@ def no_quantity(name: str, quantities: Quantities) -> tuple[str, str | None]:
     return f"{quote(name)} is no quantity that is built in: {remedy}", nearest(name, quantities)
 
 
+def _context(info: ValidationInfo) -> Context:
+    return cast(Context, info.context)
+
+
 def checked(check: Callable[[Any], Any]) -> AfterValidator:
     """For an annotation: a check of a value that has the right type."""
 
     def after(value: Any, info: ValidationInfo) -> Any:
-        return value if info.context.lenient else check(value)
+        return value if _context(info).lenient else check(value)
 
     return AfterValidator(after)
 
@@ -76,7 +80,7 @@ def read_by(read: Callable[[Any], Any], otherwise: object = None) -> BeforeValid
         try:
             return read(value)
         except WrongValue:
-            if not info.context.lenient:
+            if not _context(info).lenient:
                 raise
             return otherwise
 
@@ -165,7 +169,8 @@ def is_kafka_topic(name: str) -> bool:
 
 
 def _quantity(name: str, info: ValidationInfo) -> str:
-    return name if info.context.lenient else info.context.quantity(name).name
+    context = _context(info)
+    return name if context.lenient else context.quantity(name).name
 
 
 def topic_root(root: str) -> str:

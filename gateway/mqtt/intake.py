@@ -241,8 +241,8 @@ class Intake:
         )
         self._forwarded(reading)
         unrepaired = mark_unsynced(reading, tested=forward.min is not None or forward.max is not None)
-        value = wire.encode_reading(reading)
-        return (self.records.reading(reading, value, mqtt_topic, unrepaired, route.topic, route.key),)
+        encoded = wire.encode_reading(reading)
+        return (self.records.reading(reading, encoded, mqtt_topic, unrepaired, route.topic, route.key),)
 
     def _check_topic(self, route: Route) -> None:
         """Raises InvalidReading where a forward's topic of its own can't be one, or is one too many."""

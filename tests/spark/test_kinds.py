@@ -50,9 +50,9 @@ def test_late_and_doubled_readings_of_each_kind(spark: SparkSession, settings: S
     settings = replace(settings, once=False)
     readings, rng = made(), np.random.default_rng(18)
     shuffled = [readings[at] for at in rng.permutation(len(readings))]
-    # Each third has some of the one before again.
-    thirds = [list(shuffled[part[0] : part[-1] + 1]) for part in np.array_split(range(len(shuffled)), 3)]
-    batches = [thirds[0], thirds[1] + thirds[0][::4], thirds[2] + thirds[1][::4] + thirds[2][::5]]
+    # The second half has some of the first again, and of its own.
+    first, second = shuffled[: len(shuffled) // 2], shuffled[len(shuffled) // 2 :]
+    batches = [first, second + first[::4] + second[::5]]
     sink, job = IngestSink(spark, settings), StatisticsJob(spark, settings)
     query = started(settings, job)
     try:
