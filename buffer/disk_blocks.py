@@ -67,30 +67,34 @@ class DiskBlocks:
     # Storing.
 
     def append(
-        self, first: int, records: Sequence[bytes], summary: bytes, *, others: bool, drop_oldest: bool
+        self,
+        records: Sequence[bytes],
+        summary: bytes,
+        *,
+        others: bool,
+        drop_oldest: bool,
+        drop_at_cap: bool = True,
     ) -> list[int]:
-        """Store records, numbered from ``first``, as one block; their numbers.
+        """Store records as one block; their numbers.
 
-        Without room other blocks are dropped, on a full disk only with ``drop_oldest``. Raises
-        OutboxDiskFull, OutboxUnusable: nothing is stored then.
+        Without room other blocks are dropped, on a full disk only with ``drop_oldest``, at the cap unless
+        ``drop_at_cap`` is False. Raises OutboxDiskFull, OutboxUnusable: nothing is stored then.
         """
         dictionary = self._dictionaries.for_append(self._file.connection, records)
-        block = blocks.make(first, records, summary, dictionary, others=others)
-        self.store(block, dictionary, drop_oldest=drop_oldest)
-        return list(range(block.first, block.last + 1))
-
-    def store(self, block: Block, dictionary: Dictionary | None, *, drop_oldest: bool) -> None:
-        """Store a block, and the dictionary it is compressed with unless the file has it. As ``append``."""
+        block = blocks.make(self.numbering.issued + 1, records, summary, dictionary, others=others)
         in_file = self._dictionaries.in_file
         new = None if dictionary is None or dictionary.number in in_file else dictionary
         sizes = [block.size_bytes]
         missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
+        if missing and not drop_at_cap:
+            raise OutboxDiskFull(f"{self._file.path} has no room but that of others")
         try:
             dropped = self._insert(block, new, missing, reason)
         except OutboxDiskFull:
             if self._file.damaged.delete_oldest():
-                self.store(block, dictionary, drop_oldest=drop_oldest)
-                return
+                return self.append(
+                    records, summary, others=others, drop_oldest=drop_oldest, drop_at_cap=drop_at_cap
+                )
             if not drop_oldest or not self.numbering.stored:
                 raise
             # Dropping makes room in the file; the ballast is for the log of that.
@@ -98,12 +102,12 @@ class DiskBlocks:
             dropped = self._file.with_ballast(lambda: self._insert(block, new, missing, reason))
         if new is not None:
             in_file[new.number] = new
-        self.numbering.issue(block)
         for drop in dropped:
             self._removed.pop(drop.first, None)
             self._on_drop(drop)
         if dropped:
             self._file.restore_ballast()
+        return list(range(block.first, block.last + 1))
 
     def probe(self) -> None:
         """Write a little, to check whether the file could grow. Raises as ``append``."""
@@ -118,8 +122,7 @@ class DiskBlocks:
     def _skip_to(self, issued: int) -> None:
         with self._file.transaction() as connection:
             after = self.numbering.write(connection, issued)
-        self.numbering.skip_to(issued)
-        self.numbering.committed(after, self.numbering.stored)
+        self.numbering.committed(after, self.numbering.stored, issued)
 
     def _insert(self, block: Block, new: Dictionary | None, missing_pages: int, reason: str) -> list[Drop]:
         """Store a block in one transaction, in place of others where pages are missing; what was dropped."""
@@ -136,25 +139,24 @@ class DiskBlocks:
                 over = others_bytes + its_bytes > share
                 why = drops.OTHERS_SHARE if over else reason
                 oldest = (tables.oldest_head_of_others if over else tables.oldest_head)(connection)
-                # One that is salvaged comes in below.
-                if oldest is not None and (block.first > oldest.first or (over and not block.others)):
-                    dropped.append(self._drop_of(oldest, why))
-                    others_bytes -= _delete(connection, oldest)
-                    stored -= oldest.count
-                    continue
-                # Where nothing is stored, the last resort is to store it with too few pages.
-                goes_itself = oldest is not None or (over and block.others)
-                if goes_itself:
-                    dropped.append(Drop(why, block.first, block.last, block.count, block.summary))
-                break
-            if not goes_itself and tables.insert(connection, block):
+                if oldest is None:
+                    # Where nothing is stored, the last resort is to store it with too few pages.
+                    goes_itself = over
+                    if goes_itself:
+                        dropped.append(Drop(why, block.first, block.last, block.count, block.summary))
+                    break
+                dropped.append(self._drop_of(oldest, why))
+                others_bytes -= _delete(connection, oldest)
+                stored -= oldest.count
+            if not goes_itself:
+                tables.insert(connection, block)
                 stored += block.count
                 others_bytes += its_bytes
             if new is not None:
                 tables.add_dictionary(connection, new)
             dropped_ever = self.numbering.dropped + sum(drop.count or 0 for drop in dropped)
             after = self.numbering.write(connection, block.last, stored, dropped_ever)
-        self.numbering.committed(after, stored, dropped)
+        self.numbering.committed(after, stored, block.last)
         self._others_bytes = others_bytes
         return dropped
 
@@ -229,7 +231,7 @@ class DiskBlocks:
             freed = _delete(connection, block)
             stored = self.numbering.stored - block.count
             after = self.numbering.write(connection, self.numbering.issued, stored)
-        self.numbering.committed(after, stored, [block])
+        self.numbering.committed(after, stored)
         self._others_bytes -= freed
         self._removed.pop(block.first, None)
         self._on_drop(drop)
@@ -240,22 +242,21 @@ class DiskBlocks:
         """Remove the records with these ascending numbers. Raises OutboxDiskFull, OutboxUnusable."""
         self._file.with_room(lambda: self._remove(numbers))
 
-    def refile(self, groups: Sequence[Group], first: int) -> list[range]:
-        """Store groups of records, numbered from ``first``, a block each, in place of those they came from.
+    def refile(self, groups: Sequence[Group]) -> list[range]:
+        """Store groups of records, a block each, in place of those they came from.
 
         One transaction, since it may take all of them to empty an old block. Raises OutboxDiskFull where they
         need more room than those leave: nothing is dropped for them; OutboxUnusable where some are gone.
         """
         connection = self._file.connection
         made: list[Block] = []
+        first = self.numbering.issued + 1
         for group in groups:
             spans = NumberRanges(group.numbers)
             others = all(head.others for span in spans for head in tables.heads_within(connection, *span))
             made.append(blocks.make(first, group.records, group.summary, None, others=others))
             first = made[-1].last + 1
         self._remove(sorted(number for group in groups for number in group.numbers), made)
-        for block in made:
-            self.numbering.issue(block)
         return [range(block.first, block.last + 1) for block in made]
 
     def write_removed(self) -> None:
@@ -290,24 +291,24 @@ class DiskBlocks:
                         finished.append(head)
             if fresh and found < len(numbers):
                 raise OutboxUnusable(f"{self._file.path}: some of the records were dropped")
-            added = sum(block.count * tables.insert(connection, block) for block in fresh)
+            for block in fresh:
+                tables.insert(connection, block)
             if (
                 fresh
                 and tables.pages_in_use(connection) > pages
                 and self._file.missing_pages([block.size_bytes for block in fresh], drop_oldest=False)[0]
             ):
                 raise OutboxDiskFull("there is no room to store records again")
-            stored = self.numbering.stored - sum(head.count for head in finished) + added
+            stored = self.numbering.stored - sum(head.count for head in finished)
+            stored += sum(block.count for block in fresh)
+            issued = fresh[-1].last if fresh else self.numbering.issued
             after = (
-                self.numbering.write(connection, fresh[-1].last if fresh else None, stored)
-                if finished or fresh
-                else self.numbering.row
+                self.numbering.write(connection, issued, stored) if finished or fresh else self.numbering.row
             )
         self._removed.update({first: gone for first, gone in partial.items() if gone})
         for head in finished:
             self._removed.pop(head.first, None)
-        if finished or fresh:
-            self.numbering.committed(after, stored, finished)
+        self.numbering.committed(after, stored, issued)
         self._others_bytes = others_bytes
 
 

@@ -1,4 +1,4 @@
-"""The lock file of an outbox: one outbox at a time, and no number twice.
+"""The lock file of an outbox: one outbox at a time, and how far its numbers had come.
 
 A lock that another process holds is noticed on a read-only disk, too.
 """
@@ -14,17 +14,15 @@ from typing import Final
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxLocked, OutboxUnusable, wants_room
 from buffer.files import boot_id, permission_problem
 
-_RESERVE: Final = 1 << 20
 _CLOSED: Final = "closed"
 
 
 class Lock:
-    """Locks the file against a second outbox, and keeps numbers from being used again.
+    """Locks the file against a second outbox, and remembers what a damaged one can't show.
 
-    The file has four words. The *reservation*: no record has a number above it; it is raised and fsynced a
-    million at a time, and numbering continues after it when the database is destroyed. The last number
-    *issued* and the *floor*, below which nothing is stored: written after each commit without fsync, never
-    too high. And the boot they were written in, or "closed" with fsync.
+    The file has four words: the last number *issued*, twice (the first had another meaning), and the *floor*,
+    below which nothing is stored: written after each commit without fsync, never too high. And the boot they
+    were written in, or "closed" with fsync.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,24 +47,10 @@ class Lock:
             self.release()
             raise OutboxUnusable(f"cannot read {lock_path} ({error.strerror})") from error
         sound = bool(words)
-        self.reserved, self.issued, self.floor = map(int, words[:3]) if sound else (0, 0, 1)
+        self.issued, self.floor = map(int, words[1:3]) if sound else (0, 1)
         self._boot = boot_id()
         # Whether ``issued`` is exact: nothing was issued between its writing and now.
         self.issued_is_exact = sound and words[3] in (_CLOSED, self._boot)
-
-    def reserve(self, number: int) -> None:
-        """Extend the reservation to ``number`` if need be. Raises OutboxDiskFull, OutboxUnusable."""
-        if number <= self.reserved:
-            return
-        reserved, self.reserved = self.reserved, (number // _RESERVE + 1) * _RESERVE
-        try:
-            self._write(self._boot)
-            os.fdatasync(self._descriptor)
-        except OSError as error:
-            self.reserved = reserved
-            if wants_room(error):
-                raise OutboxDiskFull("no room to reserve record numbers") from error
-            raise OutboxUnusable(f"cannot reserve record numbers ({error.strerror})") from error
 
     def write_issued(self, issued: int, floor: int) -> None:
         """Write the numbers of a commit that is on the disk."""
@@ -76,13 +60,13 @@ class Lock:
 
     def write_closed(self) -> None:
         """Write that no more numbers are issued."""
-        if self.reserved:
+        if self.issued:
             with contextlib.suppress(OSError):
                 self._write(_CLOSED)
                 os.fdatasync(self._descriptor)
 
     def _write(self, word: str) -> None:
-        line = f"{self.reserved:020d} {self.issued:020d} {self.floor:020d} {word:36}\n"
+        line = f"{self.issued:020d} {self.issued:020d} {self.floor:020d} {word:36}\n"
         os.pwrite(self._descriptor, line.encode(), 0)
 
     def release(self) -> None:

@@ -5,17 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
 
 from buffer import tables
-from buffer.blocks import Block
-from buffer.drops import Drop
 from buffer.errors import OutboxCorrupt
 from buffer.tables import NumberingRow
-
-_MOST_GONE: Final = 10_000
-"""So many ranges of dropped numbers are remembered, where others' blocks go from between the owner's for
-weeks. Should the file be damaged, forgotten ones are announced once more."""
 
 
 class NumberRanges:
@@ -24,8 +17,8 @@ class NumberRanges:
     Memory grows with the gaps, not with the numbers.
     """
 
-    def __init__(self, numbers: Iterable[int] = (), *, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        self._ranges: list[tuple[int, int]] = list(ranges)
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self._ranges: list[tuple[int, int]] = []
         for number in numbers:
             self.add(number, number)
 
@@ -42,14 +35,6 @@ class NumberRanges:
         else:
             self._ranges.append((first, last))
 
-    def above(self, last: int) -> NumberRanges:
-        """Those of them that are above ``last``."""
-        return NumberRanges(ranges=[(max(begin, last + 1), end) for begin, end in self if end > last])
-
-    def keep_newest(self, count: int) -> None:
-        """Forget all but the ranges added last."""
-        del self._ranges[:-count]
-
     def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The ranges within ``first`` to ``last`` that are not here, in ascending order."""
         for begin, end in (*sorted(self._ranges), (last + 1, last)):
@@ -64,8 +49,7 @@ class Numbering:
     """Read from both ends of the file.
 
     ``issued`` is the last number issued, ``stored`` how many records the blocks have, ``oldest`` the first
-    number of the oldest block, ``dropped`` how many records were ever dropped, ``row`` the table's. Of the
-    numbers from ``whole_from`` on, only those in ``gone`` are known to be stored no more. Raises
+    number of the oldest block, ``dropped`` how many records were ever dropped, ``row`` the table's. Raises
     OutboxCorrupt where the ends of the file disagree with its row.
     """
 
@@ -86,7 +70,6 @@ class Numbering:
             raise OutboxCorrupt(f"{self._path} does not match its numbering")
         self.row = row
         self.dropped = row.dropped
-        self.whole_from, self.gone = row.floor, NumberRanges()
 
     def write(
         self,
@@ -114,26 +97,8 @@ class Numbering:
             tables.write_numbering(connection, row)
         return row
 
-    def issue(self, block: Block) -> None:
-        """A new block is on the disk, and its numbers are issued."""
-        self.skip_to(block.first - 1)
-        self.issued = max(block.last, self.issued)
-
-    def skip_to(self, last: int) -> None:
-        """Numbers up to this one were issued to records that were never here, or are lost."""
-        if last > self.issued:
-            self.gone.add(self.issued + 1, last)
-            self.issued = last
-
-    def committed(self, row: NumberingRow, stored: int, gone: Iterable[Block | Drop] = ()) -> None:
+    def committed(self, row: NumberingRow, stored: int, issued: int = 0) -> None:
         """Take over the figures of a transaction that is on the disk."""
         self.row, self.stored, self.dropped = row, stored, row.dropped
         self.oldest = row.floor if stored else None
-        for block in gone:
-            self.gone.add(block.first, block.last)
-        self.gone.keep_newest(_MOST_GONE)
-        if not row.holes:
-            # From the oldest block to the newest there is no number that isn't stored.
-            self.whole_from, self.gone = row.floor, self.gone.above(row.floor + stored - 1)
-        # Blocks of a damaged file come in below.
-        self.whole_from = min(self.whole_from, row.floor)
+        self.issued = max(issued, self.issued)

@@ -1,26 +1,28 @@
 """Salvage from a damaged file: what SQLite still reads of it is kept, the rest is announced.
 
 The damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a new
-file replaces them at once. Blocks whose checksums are right are then copied, a few at each ``peek``; a crash
-restarts the copying. When it is done the name becomes ``<file>.damaged-…``, for people to examine.
+file replaces them at once. The records of blocks whose checksums are right are then stored again, as the
+newest, a few blocks at each ``peek``; a crash restarts that, and some come twice. When it is done the name
+becomes ``<file>.damaged-…``, for people to examine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from buffer import tables
-from buffer.blocks import Block, DamagedBlockError, Dictionary
+from buffer.blocks import Block, DamagedBlockError
 from buffer.drops import CORRUPT, Drop
 from buffer.files import move_database
 from buffer.numbering import NumberRanges
 from buffer.sqlite_errors import FAULTS, is_damage
+from buffer.zstd_dictionaries import ZstdDictionaries
 
 _SALVAGE: Final = ".salvage-"
 _DAMAGED: Final = ".damaged-"
@@ -50,109 +52,96 @@ def pending(path: Path) -> list[Path]:
     return sorted(file for file in found if file.name.endswith((_KNOWN, _AT_MOST)))
 
 
-def last_of(source: Path) -> int:
-    """The last number that a record in a file set aside can have."""
-    return int(source.name.split("-")[-2])
-
-
 class Salvage:
-    """One damaged file being copied from.
+    """One damaged file being read; ``stored`` is how many records it had, None where that is unknown."""
 
-    ``gone`` are ranges of records removed or dropped before, ``elsewhere`` those that older damaged files
-    give back, or report.
-    """
-
-    def __init__(
-        self, source: Path, gone: Iterable[tuple[int, int]], elsewhere: Iterable[tuple[int, int]]
-    ) -> None:
+    def __init__(self, source: Path, stored: int | None = None) -> None:
         self.source = source
-        self._gone, self._elsewhere = tuple(gone), tuple(elsewhere)
+        *_, floor, last, certainty = source.name.split("-")
+        self._floor, self.last, self._last_is_known = int(floor), int(last), certainty == _KNOWN
+        self._stored = stored
         self.begin()
 
-    def own(self) -> Iterator[tuple[int, int]]:
-        """The ranges of records that this file gives back, or reports."""
-        return NumberRanges(ranges=self._elsewhere).missing(self._floor, last_of(self.source))
-
-    @property
-    def _floor(self) -> int:
-        return int(self.source.name.split("-")[-3])
-
     def begin(self) -> None:
-        """Copy from the start: what was copied until now is lost again, or can't be read further."""
-        # Not to be reported as lost.
-        self._accounted = NumberRanges(ranges=self._gone + self._elsewhere)
-        self._dictionaries: dict[int, Dictionary | None] = {0: None}
+        """Read from the start: what was stored again until now is lost, or in doubt."""
+        self._found = NumberRanges()
         self._drops: list[Drop] = []
+        # The blocks between these are still to be read.
+        self._above, self._below = 0, 1 << 63
         self._blocks = self._sound_blocks()
-        self._next: Block | None = None
+        self._next: tuple[Block, list[bytes]] | None = None
 
-    def step(self, store: Callable[[Block, Dictionary | None], None]) -> bool:
-        """Copy one more block; False where there is none left.
+    def step(self, store: Callable[[Block, list[bytes]], None]) -> bool:
+        """Store one more block's records again; False where there is none left.
 
-        Raises sqlite3.Error where the disk can't be read now (it begins again then), and what ``store``
-        raises (that block is stored the next time).
+        Raises sqlite3.Error where the disk can't be read now, and what ``store`` raises (that block is stored
+        the next time).
         """
         try:
             self._next = self._next or next(self._blocks, None)
         except sqlite3.Error:
-            self.begin()
+            self._blocks = self._sound_blocks()
             raise
         if self._next is None:
             return False
-        store(self._next, self._dictionaries[self._next.dictionary])
+        store(*self._next)
         self._next = None
         return True
 
-    def finish(self, on_drop: Callable[[Drop], None]) -> list[tuple[int, int]]:
-        """Report what is missing and give the file its final name; the ranges that were not copied."""
-        last, is_known = last_of(self.source), self.source.name.endswith(_KNOWN)
-        drops = list(self._drops)
-        for begin, end in self._accounted.missing(self._floor, last):
-            count = end - begin + 1 if is_known or end < last else None
-            drops.append(Drop(CORRUPT, begin, end, count, b""))
-        for drop in drops:
+    def finish(self, on_drop: Callable[[Drop], None]) -> None:
+        """Report what is missing and give the file its final name."""
+        missing = list(self._found.missing(self._floor, self.last))
+        lost = sum(end - begin + 1 for begin, end in missing)
+        if self._stored is not None:
+            stored = self._stored - sum(end - begin + 1 for begin, end in self._found)
+            if stored < lost:
+                # Others of these numbers were removed or dropped before.
+                missing = [(missing[0][0], missing[-1][1])] if stored > 0 else []
+                lost = stored
+        for drop in self._drops:
             on_drop(drop)
+        for begin, end in missing:
+            count = lost if len(missing) == 1 else end - begin + 1
+            is_known = self._last_is_known or end < self.last
+            on_drop(Drop(CORRUPT, begin, end, count if is_known else None, b""))
         move_database(self.source, Path(str(self.source).replace(_SALVAGE, _DAMAGED)))
-        return [*self._gone, *((drop.first, drop.last) for drop in drops)]
 
-    def _sound_blocks(self) -> Iterator[Block]:
+    def _sound_blocks(self) -> Iterator[tuple[Block, list[bytes]]]:
+        dictionaries = ZstdDictionaries()
         # Read-only: closing it as the last reader must not move the log into the damaged file.
         with contextlib.closing(
             sqlite3.connect(f"file:{quote(str(self.source))}?mode=ro", uri=True, check_same_thread=False)
         ) as connection:
             connection.text_factory = tables.damaged_text
-            for block in _readable_blocks(connection):
+            for block in self._readable_blocks(connection):
+                dictionary = None
+                with _damage_suppressed():
+                    dictionary = dictionaries.find(connection, block.dictionary)
                 try:
-                    block.records(self._dictionary(connection, block.dictionary))
-                except DamagedBlockError as error:
-                    if not error.head_is_sound:
-                        continue
+                    yield block, block.records(dictionary)
+                except DamagedBlockError:
                     self._drops.append(Drop(CORRUPT, block.first, block.last, block.count, block.summary))
-                else:
+                self._found.add(block.first, block.last)
+
+    def _readable_blocks(self, connection: sqlite3.Connection) -> Iterator[Block]:
+        """Those with sound heads, from the oldest on up to damage, then from the newest down to it."""
+        try:
+            for block in tables.blocks_after(connection, self._above):
+                if self._is_next(block):
                     yield block
-                self._accounted.add(block.first, block.last)
-
-    def _dictionary(self, connection: sqlite3.Connection, number: int) -> Dictionary | None:
-        if number not in self._dictionaries:
-            self._dictionaries[number] = None
+                    self._above = block.first
+        except FAULTS as error:
+            if not is_damage(error):
+                raise
             with _damage_suppressed():
-                self._dictionaries[number] = tables.dictionary(connection, number)
-        return self._dictionaries[number]
+                for block in tables.blocks_down_to(connection, self._above):
+                    if self._is_next(block):
+                        yield block
+                        self._below = block.first
 
-
-def _readable_blocks(connection: sqlite3.Connection) -> Iterator[Block]:
-    """From the oldest on up to damage, then from the newest down to it."""
-    reached = 0
-    try:
-        for block in tables.blocks_from(connection, 0):
-            yield block
-            if block.head_is_sound():
-                reached = block.first
-    except FAULTS as error:
-        if not is_damage(error):
-            raise
-        with _damage_suppressed():
-            yield from tables.blocks_down_to(connection, reached)
+    def _is_next(self, block: Block) -> bool:
+        """Whether a block is sound and wasn't read yet: a damaged tree may show one twice."""
+        return self._above < block.first < self._below and block.head_is_sound()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ Invariants:
   the file; then the oldest of all.
 - No record is returned whose checksum is wrong.
 - Numbers grow by one and are never used again: the newest block or the numbering has the last one, and the
-  lock file's reservation where both are destroyed. After damage they may skip.
+  lock file where both are destroyed. After damage they may skip, and what is salvaged gets new ones.
 - A block is deleted when all its records are removed. Removal of some of them is kept in memory until a clean
   close: after a crash those are read again (their readings have identities, and are counted once).
 - Every loss is reported with a Drop, after the transaction that drops.
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import drops, recovery
-from buffer.blocks import Block, Dictionary, Group
+from buffer.blocks import Block, Group
 from buffer.disk_blocks import DiskBlocks
 from buffer.drops import Drop, OnDrop
 from buffer.errors import (
@@ -50,8 +50,8 @@ from buffer.space_limits import Limits
 from buffer.sqlite_errors import translated
 
 _NO_LIMITS: Final = Limits()
-_UNKNOWN: Final = 1 << 40
-"""Numbers continue after this one where neither file nor lock has the last one."""
+_UNKNOWN: Final = 1 << 20
+"""Numbers skip so many where the last one is not known: the lock file is half a minute behind at most."""
 _SALVAGE_S: Final = 0.2
 """How long each request for records copies from damaged files."""
 
@@ -82,8 +82,6 @@ class SqliteOutbox:
         self._file = OutboxFile(path, limits)
         self._blocks = DiskBlocks(self._file, on_drop)
         self._salvages: list[recovery.Salvage] = []
-        self.backfilled = 0
-        """Grows when records of a damaged file come back below numbers that were read already."""
         self._lock: Lock | None = None
         self._closed = False
         self.problem: str | None = None
@@ -120,12 +118,9 @@ class SqliteOutbox:
         if not records:
             return []
 
-        def append() -> list[int]:
-            first = self._blocks.numbering.issued + 1
-            self._held.reserve(first + len(records) - 1)
-            return self._blocks.append(first, records, summary, others=others, drop_oldest=drop_oldest)
-
-        numbers = self._repaired(append)
+        numbers = self._repaired(
+            lambda: self._blocks.append(records, summary, others=others, drop_oldest=drop_oldest)
+        )
         self._write_issued()
         return numbers
 
@@ -164,13 +159,7 @@ class SqliteOutbox:
         others, OutboxUnusable, also where some of them have been dropped: nothing is changed then.
         """
         self._ready()
-
-        def refile() -> list[range]:
-            first = self._blocks.numbering.issued + 1
-            self._held.reserve(first + sum(len(group.records) for group in groups) - 1)
-            return self._blocks.refile(groups, first)
-
-        stored = self._repaired(refile)
+        stored = self._repaired(lambda: self._blocks.refile(groups))
         self._write_issued()
         return stored
 
@@ -203,16 +192,15 @@ class SqliteOutbox:
     def _open(self) -> None:
         lock = self._held
         with translated(self._path):
-            aside = recovery.pending(self._path)
-            for source in aside:
-                self._begin_salvage(source)
+            known = [salvage.source for salvage in self._salvages]
+            aside = [source for source in recovery.pending(self._path) if source not in known]
+            self._salvages += map(recovery.Salvage, aside)
             try:
-                if aside and not file_size(self._path) and lock.issued <= recovery.last_of(aside[-1]):
+                newest = self._salvages[-1] if self._salvages else None
+                if newest and not file_size(self._path) and lock.issued <= newest.last:
                     # A crash came between setting that one aside and its replacement.
-                    recovery.complete(self._path, aside[-1])
-                    self._connect(recovery.last_of(aside[-1]))
-                else:
-                    self._connect(0)
+                    recovery.complete(self._path, newest.source)
+                self._connect(newest.last if newest and lock.issued <= newest.last else 0)
             except OutboxCorrupt:
                 self._set_aside(lock.floor, lock.issued if lock.issued_is_exact else None)
             else:
@@ -246,10 +234,9 @@ class SqliteOutbox:
         lock, found = self._held, self._blocks.numbering.issued
         if lock.issued <= found:
             return None
-        last = max(lock.issued if lock.issued_is_exact else lock.reserved, found)
+        last = lock.issued + (0 if lock.issued_is_exact else _UNKNOWN)
         self._blocks.skip_to(last)
-        count = last - found if lock.issued_is_exact else None
-        return Drop(drops.CORRUPT, found + 1, last, count, b"") if last > found else None
+        return Drop(drops.CORRUPT, found + 1, last, last - found if lock.issued_is_exact else None, b"")
 
     # Recovering.
 
@@ -262,37 +249,37 @@ class SqliteOutbox:
             self._file.close()
         with translated(self._path):
             numbering = self._blocks.numbering
-            self._set_aside(numbering.whole_from, numbering.issued, numbering.gone)
+            self._set_aside(numbering.oldest or numbering.issued + 1, numbering.issued, numbering.stored)
             return work()
 
-    def _set_aside(self, floor: int, last: int | None, gone: Iterable[tuple[int, int]] = ()) -> None:
-        """Replace a damaged file with a new one; ``last`` is the last number issued, where known."""
-        ceiling = (self._held.reserved or _UNKNOWN) if last is None else last
+    def _set_aside(self, floor: int, last: int | None, stored: int | None = None) -> None:
+        """Replace a damaged file with a new one.
+
+        ``last`` is the last number issued, ``stored`` how many records it had, where known.
+        """
+        ceiling = self._held.issued + _UNKNOWN if last is None else last
         source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
         for salvage in self._salvages:
-            # What it copied was in the file damaged now.
+            # What it stored again was in the file damaged now.
             salvage.begin()
-        self._begin_salvage(source, gone)
+        self._salvages.append(recovery.Salvage(source, stored))
         self._connect(ceiling)
 
-    def _begin_salvage(self, source: Path, gone: Iterable[tuple[int, int]] = ()) -> None:
-        if all(salvage.source != source for salvage in self._salvages):
-            elsewhere = [each for salvage in self._salvages for each in salvage.own()]
-            self._salvages.append(recovery.Salvage(source, gone, elsewhere))
-
     def _salvage_some(self) -> None:
-        """Copy from damaged files for a moment; on a full disk they wait, and nothing is dropped for them."""
+        """Copy from damaged files for a moment; without room they wait: nothing is dropped for them."""
         until_s = time.monotonic() + _SALVAGE_S
         with contextlib.suppress(OutboxDiskFull), translated(self._path):
             while self._salvages and time.monotonic() < until_s:
                 if not self._salvages[0].step(self._store_salvaged):
-                    for first, last in self._salvages.pop(0).finish(self._on_drop):
-                        self._blocks.numbering.gone.add(first, last)
+                    self._salvages.pop(0).finish(self._on_drop)
                     self._file.damaged.refresh()
 
-    def _store_salvaged(self, block: Block, dictionary: Dictionary | None) -> None:
-        self._repaired(lambda: self._blocks.store(block, dictionary, drop_oldest=False))
-        self.backfilled += 1
+    def _store_salvaged(self, block: Block, records: list[bytes]) -> None:
+        self._repaired(
+            lambda: self._blocks.append(
+                records, block.summary, others=block.others, drop_oldest=False, drop_at_cap=False
+            )
+        )
         self._write_issued()
 
     # The lock.

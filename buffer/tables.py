@@ -141,11 +141,9 @@ def read_removed(connection: sqlite3.Connection) -> list[int]:
     return [number for (number,) in struct.iter_unpack(">q", row[0])]
 
 
-def insert(connection: sqlite3.Connection, block: Block) -> int:
-    """Store a block; how many rows that made: 0 where its number is taken already."""
-    return connection.execute(
-        f"INSERT OR IGNORE INTO blocks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _cells(block)
-    ).rowcount
+def insert(connection: sqlite3.Connection, block: Block) -> None:
+    """Store a block."""
+    connection.execute(f"INSERT INTO blocks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _cells(block))
 
 
 def can_find(connection: sqlite3.Connection, first: int) -> bool:

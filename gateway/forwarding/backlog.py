@@ -130,15 +130,10 @@ class Backlog:
         self._drain.restart()
         self._not_before_s = float("-inf")
 
-    def fetched(self, rows: Sequence[tuple[int, bytes]], now_s: float, *, backfilled: bool = False) -> None:
-        """Send the rows that were read, but for those under way, held, or for a parked topic.
-
-        Where ``backfilled`` there may be rows where there were none: the next pass skips nothing.
-        """
+    def fetched(self, rows: Sequence[tuple[int, bytes]], now_s: float) -> None:
+        """Send the rows that were read, but for those under way, held, or for a parked topic."""
         self.moves += 1
         self._skipped.fetched([number for number, _ in rows])
-        if backfilled:
-            self._skipped.release()
         if not rows:
             self._end_batch(now_s)
             self._parked.forget_found()

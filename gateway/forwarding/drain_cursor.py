@@ -203,34 +203,36 @@ class SkippedRows:
 
 
 class LateRows:
-    """Which rows are late: sampled or received over ``after_s`` ago, or stored by an earlier run.
+    """Which rows are late: sampled or received over ``after_s`` ago, stored by an earlier run, or salvaged.
 
-    Numbers grow, so what is late is a number and all below it. Remembered are the rows that aren't yet, one
-    number for each second in which messages came: their memory is bounded by ``after_s``.
+    Remembered are the rows that aren't yet, and one number for each second in which messages came: their
+    memory is bounded by ``after_s``.
     """
 
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s
-        self._up_to = _NEVER
-        self._others: deque[tuple[float, int]] = deque()
+        self._fresh = NumberSet()
+        self._seconds: deque[tuple[float, int]] = deque()
 
     def stored(self, entered_s: Iterable[float], numbers: Sequence[int]) -> None:
-        """Rows were stored under these growing numbers, whose messages came at these moments."""
-        if numbers and self._up_to == _NEVER:
-            # What was there before this process began.
-            self._up_to = numbers[0] - 1
+        """Rows were stored under these numbers, one after the other, whose messages came at these moments."""
         for came_s, number in zip(entered_s, numbers, strict=True):
-            if self._others and came_s < self._others[-1][0] + _LATE_APART_S:
-                came_s = self._others.pop()[0]
-            self._others.append((came_s, number))
+            if self._seconds and came_s < self._seconds[-1][0] + _LATE_APART_S:
+                came_s = self._seconds.pop()[0]
+            self._seconds.append((came_s, number))
+        if numbers:
+            self._fresh.add(numbers[0], numbers[-1])
 
     def tick(self, now_s: float) -> None:
         """Time goes on."""
-        while self._others and now_s - self._others[0][0] > self._after_s:
-            self._up_to = self._others.popleft()[1]
+        up_to = 0
+        while self._seconds and now_s - self._seconds[0][0] > self._after_s:
+            up_to = self._seconds.popleft()[1]
+        if up_to:
+            self._fresh = self._fresh.without(NumberSet([(1, up_to)]))
 
     def __contains__(self, number: int) -> bool:
-        return number <= self._up_to
+        return number not in self._fresh
 
 
 def next_batch_s(first_s: float, batch_s: float, now_s: float) -> float:

@@ -280,10 +280,10 @@ class Forwarder:
                 state.hold.decide(event)
                 self._backlog.released()
                 self._uplink.released(now_s)
-            case Fetched(rows, backfilled):
+            case Fetched(rows):
                 # Rows that Kafka has since an event before this one are to be removed, not sent.
                 self._settle()
-                self._backlog.fetched(rows, now_s, backfilled=backfilled)
+                self._backlog.fetched(rows, now_s)
             case NotRemoved(numbers, problem):
                 self._backlog.not_removed(numbers, problem, now_s)
             case Refiled(before, numbers):

@@ -68,10 +68,9 @@ class NotStored(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The oldest rows after a number; ``backfilled`` where rows may have come in below earlier ones."""
+    """The oldest rows after a number."""
 
     rows: Sequence[tuple[int, bytes]]
-    backfilled: bool = False
 
 
 class NotFetched(NamedTuple):
@@ -133,7 +132,6 @@ class OutboxWriter:
         """Whether that is for want of room."""
         self._try_at_s = self._worked_s = float("-inf")
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self._backfilled = outbox.backfilled
         self._at_work = self._asked = False
         self._done = 0
         if self.problem is not None:
@@ -284,11 +282,10 @@ class OutboxWriter:
     def _fetch(self, after: int) -> None:
         try:
             rows = self._outbox.peek(after, BATCH_RECORDS, BATCH_BYTES)
-            before, self._backfilled = self._backfilled, self._outbox.backfilled
         except _FAILURES as error:
             self._answer(NotFetched(str(error)))
         else:
-            self._answer(Fetched(rows, backfilled=before != self._backfilled))
+            self._answer(Fetched(rows))
 
     def _refile(self, topics: Mapping[str, Mapping[int, Record]]) -> None:
         groups = [

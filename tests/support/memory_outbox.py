@@ -129,9 +129,6 @@ class MemoryOutbox(SqliteOutbox):
         """Bytes of memory taken, about; there is no file."""
         return self._bytes
 
-    backfilled = 0
-    """Nothing ever comes in below."""
-
     def probe(self) -> None:
         """There is no disk that could fail."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from buffer import recovery, tables
 from buffer.blocks import Block
-from buffer.drops import CORRUPT, OUTBOX_FULL, Drop
+from buffer.drops import CORRUPT, Drop
 from buffer.errors import OutboxUnusable
 from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
@@ -46,18 +46,23 @@ class Site:
         """Open, drain and append; everything must be returned or announced. The drops."""
         drops: list[Drop] = []
         outbox = SqliteOutbox(damaged / NAME, on_drop=drops.append)
-        found: dict[int, bytes] = {}
+        numbers = {record: number for number, record in self.appended.items()}
+        found: set[int] = set()
+        repeated = 0
         for _ in range(200):
             rows = outbox.peek(0, 100, UNBOUND)
-            found.update(rows)
+            # What is salvaged has another number, and comes once, but for what was being removed.
+            taken = {numbers[record] for _, record in rows}
+            assert len(taken) == len(rows)
+            repeated += len(taken & found)
+            found |= taken
             outbox.remove(number for number, _ in rows)
             if not rows and not len(outbox):
                 break
         assert len(outbox) == 0
-        for number, record in found.items():
-            assert record == self.appended[number]
+        assert repeated <= 112
         announced = {n for drop in drops for n in range(drop.first, min(drop.last, 1000) + 1)}
-        assert set(self.appended) - self.removed - set(found) <= announced
+        assert set(self.appended) - self.removed - found <= announced
         assert {drop.reason for drop in drops} <= {CORRUPT}
         (number,) = outbox.append([b"next"])
         assert number > max(self.appended)
@@ -241,22 +246,23 @@ def test_a_damaged_file_that_cannot_be_read_now_is_read_later(
 ) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     recovery.set_aside(work / NAME, 97, 720, last_is_known=True)
-    real = tables.blocks_from
+    real = tables.blocks_after
     failures = [_io_error()]
 
     def failing(connection: sqlite3.Connection, number: int) -> Generator[Block, None, None]:
         for at, block in enumerate(real(connection, number)):
-            if at == 20 and failures and not number:
+            if at == 20 and failures:
                 raise failures.pop()
             yield block
 
-    monkeypatch.setattr(tables, "blocks_from", failing)
+    monkeypatch.setattr(tables, "blocks_after", failing)
     drops: list[Drop] = []
     outbox = SqliteOutbox(work / NAME, on_drop=drops.append)
     with pytest.raises(OutboxUnusable):
         outbox.peek(0, 1, UNBOUND)
     for _ in range(100):
         outbox.peek(0, 1, UNBOUND)
+    # It goes on where it was: a failing card must not fill the outbox with repetitions.
     assert (len(outbox), drops) == (624, [])
     outbox.close()
 
@@ -267,14 +273,14 @@ def _io_error() -> sqlite3.Error:
     return error
 
 
-def test_without_lock_file_numbers_leap_and_the_loss_has_no_count(site: Site, tmp_path: Path) -> None:
+def test_without_lock_file_numbers_skip_and_the_loss_has_no_count(site: Site, tmp_path: Path) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     (work / f"{NAME}.lock").unlink()
     (work / NAME).write_bytes(b"\xff" * 20_000)
-    assert site.check(work) == [Drop(CORRUPT, 1, 1 << 40, None, b"")]
+    assert site.check(work) == [Drop(CORRUPT, 1, 1 << 20, None, b"")]
 
 
-def test_salvage_into_a_smaller_cap_drops_the_oldest_and_announces_them(tmp_path: Path) -> None:
+def test_salvage_into_a_smaller_cap_waits_for_room_and_nothing_is_dropped_for_it(tmp_path: Path) -> None:
     drops: list[Drop] = []
     path = tmp_path / NAME
     outbox = SqliteOutbox(path)
@@ -287,17 +293,20 @@ def test_salvage_into_a_smaller_cap_drops_the_oldest_and_announces_them(tmp_path
     connection.execute("UPDATE numbering SET issued = 3")
     connection.close()
     outbox = SqliteOutbox(path, Limits(2 << 20), on_drop=drops.append)
+    outbox.append([b"fresh"])
+    found: list[bytes] = []
     for _ in range(2000):
+        rows = outbox.peek(0, UNBOUND, UNBOUND)
+        assert outbox.size_bytes() < 2 << 20
         if not outbox._salvages:
             break
-        outbox.peek(0, 1, 1)
-    kept = dict(outbox.peek(0, UNBOUND, UNBOUND))
-    assert len(kept) == len(outbox) > 2000
-    assert outbox.size_bytes() < 2 << 20
-    assert kept == {number: stored[number] for number in range(min(kept), 6001)}
-    assert [(drop.reason, drop.first, drop.count) for drop in drops] == [
-        (OUTBOX_FULL, first, 12) for first in range(1, min(kept), 12)
-    ]
+        if rows:
+            found += [record for _, record in rows]
+            outbox.remove([number for number, _ in rows])
+    found += [record for _, record in rows]
+    assert found[0] == b"fresh"
+    assert sorted(found[1:]) == sorted(stored.values())
+    assert drops == []
     outbox.close()
 
 
@@ -333,6 +342,6 @@ def test_what_was_removed_from_a_part_of_a_block_comes_again_after_damage(tmp_pa
         found = [number for number, _ in outbox.peek(0, UNBOUND, UNBOUND)]
         if not outbox._salvages:
             break
-    assert found == [4, 5, 6, 7, 8, 9]
+    assert found == [10, 11, 12, 13, 14, 15]
     assert len(outbox) == 6
     outbox.close()

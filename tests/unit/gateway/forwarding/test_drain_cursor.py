@@ -121,7 +121,16 @@ def test_rows_of_an_earlier_run_are_late_and_this_runs_only_once_they_are_old() 
     late.tick(160.1)
     assert late_of(late, 40, 41, 42, 43) == [40, 41, 42]
     late.tick(200.0)
-    assert late_of(late, 43, 44) == [43]
+    assert late_of(late, 43) == [43]
+
+
+def test_what_another_part_of_the_outbox_stored_is_late_among_this_runs_rows() -> None:
+    late = LateRows(60.0)
+    late.stored([100.0, 100.4], [41, 42])
+    # 43 to 45 were in a damaged file.
+    late.stored([101.5], [46])
+    late.tick(102.0)
+    assert late_of(late, *range(40, 48)) == [40, 43, 44, 45, 47]
 
 
 def test_what_waited_in_memory_is_late_when_it_is_stored_and_what_came_with_it_is_not() -> None:
@@ -137,7 +146,7 @@ def test_an_outage_of_days_is_remembered_as_the_seconds_that_are_not_late() -> N
     for commit in range(100_000):
         late.stored([commit * 0.1] * 2, [2 * commit + 1, 2 * commit + 2])
         late.tick(commit * 0.1)
-        most = max(most, len(late._others))
+        most = max(most, len(late._seconds))
     assert most <= 62
     assert late_of(late, 2 * 99_399, 2 * 99_410) == [2 * 99_399]
 

@@ -124,9 +124,9 @@ class Mast:
         match answer:
             case Stored(entries, numbers):
                 self.backlog.stored(entries, numbers)
-            case Fetched(rows, backfilled):
+            case Fetched(rows):
                 self.read += len(rows)
-                self.backlog.fetched(rows, self.now_s, backfilled=backfilled)
+                self.backlog.fetched(rows, self.now_s)
             case Refiled(before, numbers):
                 self.backlog.refiled(before, numbers)
             case NotRemoved(numbers, problem):
