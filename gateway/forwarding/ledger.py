@@ -159,6 +159,11 @@ class Ledger:
         entry.acks.append(ack)
         ack.owed += 1
 
+    def session_lost(self) -> None:
+        """The broker has nothing of what it sent until now: those PUBACKs are void."""
+        for entry in chain(self._storing, self._unstored):
+            entry.acks = []
+
     def delivered(self, entry: Entry) -> None:
         """Kafka has confirmed the entry, early or late."""
         entry.at_sink = False
@@ -310,6 +315,7 @@ class Ledger:
 
     def _pack(self, idle: Sequence[Entry], *, waits: bool) -> None:
         """The oldest, as long as there are two packs' worth."""
+        idle = sorted(idle, key=attrgetter("entered_s"))
         left_bytes, begin = sum(entry.size_bytes for entry in idle), 0
         while left_bytes > 2 * PACK_BYTES or len(idle) - begin > 2 * PACK_ENTRIES:
             some: list[Entry] = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections import deque
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -26,6 +27,7 @@ class Pack:
     content: bytes
     summary: bytes
     count: int
+    entered_s: float
     others: bool
     waits: bool
 
@@ -47,17 +49,18 @@ class Packs:
     """Packs, oldest first; ``records`` and ``size_bytes`` are all of theirs."""
 
     def __init__(self) -> None:
-        self._packs: deque[Pack] = deque()
+        self._packs: list[Pack] = []
         self.records = self.size_bytes = self.others_bytes = 0
 
     def __iter__(self) -> Iterator[Pack]:
         return iter(self._packs)
 
     def add(self, rows: Sequence[Row], *, others: bool, waits: bool) -> None:
-        """Compress entries of one class."""
+        """Compress entries of one class, oldest first."""
         content = zlib.compress(msgspec.msgpack.encode(rows))
-        pack = Pack(content, summarise(row[0] for row in rows), len(rows), others, waits)
-        self._packs.append(pack)
+        pack = Pack(content, summarise(row[0] for row in rows), len(rows), rows[0][1], others, waits)
+        # Those that were opened and couldn't leave are older than what was packed since.
+        insort(self._packs, pack, key=attrgetter("entered_s"))
         self._count(pack, 1)
 
     def remove(self, pack: Pack) -> None:

@@ -64,10 +64,14 @@ class Reception:
         self._state = state
         self._broker = broker
         self._receipts = RedeliveryCache()
+        self._session = 0
 
     def take(self, message: Message, now_s: float) -> Sequence[Entry]:
         """The entries of the ledger that may go to Kafka with this message."""
         topic, ack, state = message.topic, message.ack, self._state
+        if message.session != self._session:
+            self._session = message.session
+            state.ledger.session_lost()
         echoed = state.ledger.echoed(message.payload, ack) if state.intake.may_echo(topic) else None
         if echoed is not None:
             return (echoed,)

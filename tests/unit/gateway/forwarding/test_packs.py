@@ -72,6 +72,23 @@ def test_the_disk_takes_what_kafka_does_not() -> None:
     assert (stored, len(ledger)) == (6000, 0)
 
 
+def test_what_is_packed_again_is_older_than_what_came_since() -> None:
+    ledger = refused(3000, (WIND,))
+    deliver(ledger)
+    # Kafka answers for a moment: the oldest pack is opened, and nothing of it goes.
+    assert ledger.repack(lambda record: False, to_kafka=True, to_disk=False)
+    for number in range(3000, 5000):
+        ledger.enter(Record(WIND, b"k", b"%d" % number, ()), float(number), own=True)
+    ledger.not_stored(ledger.take_for_storing(float("inf")))
+    ledger.repack(lambda record: False, to_kafka=False, to_disk=False)
+    packed = [entered_s for pack in ledger.packs for _, entered_s, *_ in pack.rows()]
+    assert packed == sorted(packed)
+    lost = ledger.give_up()
+    assert lost is not None
+    assert min(packed) == 0.0
+    assert min(entered_s for pack in ledger.packs for _, entered_s, *_ in pack.rows()) == PACK_ENTRIES
+
+
 def test_within_a_pause_of_the_disk_only_what_is_new_is_given_to_it() -> None:
     ledger = refused(10, (WIND,))
     new = ledger.enter(Record(WIND, b"k", b"new", ()), 0.0, own=True)

@@ -10,7 +10,7 @@ from gateway.forwarding.reception import RedeliveryCache
 from gateway.ports import Ack, Message, Record
 from tests.support.forwarding import Acks, arrive, make_forwarder
 from tests.support.servers import eventually
-from tests.unit.gateway.forwarding.test_forwarder_silence import BarredOutbox, ScriptedSink, running
+from tests.unit.gateway.forwarding.test_forwarder_silence import BarredOutbox, ScriptedSink, Unusable, running
 from tests.unit.gateway.mqtt.test_intake import zigbee
 
 
@@ -63,6 +63,22 @@ def test_what_is_not_acknowledged_yet_is_never_forgotten() -> None:
     again = [receipts.repeated(Message("t", b"payload", Ack(2, number))) for number in range(1, 3001)]
     # One made way for the last; of the others the bytes are gone with their entries.
     assert (again.count(None), again.count([])) == (1, 2999)
+
+
+def test_what_a_lost_session_sent_is_in_memory_only_and_kept_as_such() -> None:
+    """Neither the disk nor Kafka takes anything, and the broker is restarted."""
+    acks = Acks()
+    silent = Unusable(lambda record: False)
+    with running(silent, acks, outbox=BarredOutbox(threading.Event())) as (forwarder, _):
+        ledger = forwarder._state.ledger
+        for number in range(1, 2001):
+            raw(forwarder, Ack(1, number), b"%d" % number)
+        eventually(lambda: ledger.refused, until=lambda refused: refused == 2000)
+        assert ledger.packs.records == 0
+        acks.session_lost()
+        raw(forwarder, Ack(2, 1), b"2001")
+        eventually(lambda: ledger.packs.records, until=lambda packed: packed >= 1000)
+    assert acks == []
 
 
 def test_several_readings_of_one_message_owe_one_puback_after_the_last() -> None:
