@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -54,8 +53,7 @@ class DiskBlocks:
         for first, last in NumberRanges(tables.read_removed(connection)):
             for head in tables.heads_within(connection, first, last):
                 self._removed.setdefault(head.first, set()).update(_within(first, last, head))
-        self.numbering = Numbering(connection, self._file.path)
-        self._others_bytes = tables.bytes_of_others(connection)
+        self.numbering = Numbering.read(connection, self._file.path)
         self.loaded = True
 
     def __len__(self) -> int:
@@ -120,23 +118,32 @@ class DiskBlocks:
         self._file.with_room(lambda: self._skip_to(issued))
 
     def _skip_to(self, issued: int) -> None:
-        with self._file.transaction() as connection:
-            after = self.numbering.write(connection, issued)
-        self.numbering.committed(after, self.numbering.stored, issued)
+        with self._change() as figures:
+            figures.issued = issued
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[Numbering]:
+        """One transaction; the figures follow it."""
+        figures = dataclasses.replace(self.numbering)
+        with self._file.transaction():
+            yield figures
+            if figures != self.numbering:
+                figures.write()
+        self.numbering = figures
 
     def _insert(self, block: Block, new: Dictionary | None, missing_pages: int, reason: str) -> list[Drop]:
         """Store a block in one transaction, in place of others where pages are missing; what was dropped."""
         dropped: list[Drop] = []
-        stored, others_bytes = self.numbering.stored, self._others_bytes
         its_bytes, goes_itself = block.size_bytes if block.others else 0, False
-        with self._file.transaction() as connection:
+        with self._change() as figures:
+            connection = figures.connection
             share = self._file.share_of_others() if missing_pages else 0
             while (
                 missing_pages
                 and len(dropped) < _DROPS_PER_COMMIT
                 and connection.execute("PRAGMA freelist_count").fetchone()[0] < missing_pages
             ):
-                over = others_bytes + its_bytes > share
+                over = figures.others_bytes + its_bytes > share
                 why = drops.OTHERS_SHARE if over else reason
                 oldest = (tables.oldest_head_of_others if over else tables.oldest_head)(connection)
                 if oldest is None:
@@ -146,18 +153,14 @@ class DiskBlocks:
                         dropped.append(Drop(why, block.first, block.last, block.count, block.summary))
                     break
                 dropped.append(self._drop_of(oldest, why))
-                others_bytes -= _delete(connection, oldest)
-                stored -= oldest.count
-            if not goes_itself:
-                tables.insert(connection, block)
-                stored += block.count
-                others_bytes += its_bytes
+                figures.delete(oldest)
+            if goes_itself:
+                figures.issued = block.last
+            else:
+                figures.insert(block)
             if new is not None:
                 tables.add_dictionary(connection, new)
-            dropped_ever = self.numbering.dropped + sum(drop.count or 0 for drop in dropped)
-            after = self.numbering.write(connection, block.last, stored, dropped_ever)
-        self.numbering.committed(after, stored, block.last)
-        self._others_bytes = others_bytes
+            figures.dropped += sum(drop.count or 0 for drop in dropped)
         return dropped
 
     def _drop_of(self, block: Block, reason: str) -> Drop:
@@ -227,12 +230,8 @@ class DiskBlocks:
     def _give_up(self, block: Block) -> None:
         """Delete a block with a damaged payload, and report it."""
         drop = self._drop_of(block, drops.CORRUPT)
-        with self._file.transaction() as connection:
-            freed = _delete(connection, block)
-            stored = self.numbering.stored - block.count
-            after = self.numbering.write(connection, self.numbering.issued, stored)
-        self.numbering.committed(after, stored)
-        self._others_bytes -= freed
+        with self._change() as figures:
+            figures.delete(block)
         self._removed.pop(block.first, None)
         self._on_drop(drop)
 
@@ -274,9 +273,9 @@ class DiskBlocks:
     def _remove(self, numbers: Sequence[int], fresh: Sequence[Block] = ()) -> None:
         partial: dict[int, set[int]] = {}
         finished: list[Block] = []
-        others_bytes = self._others_bytes + sum(block.size_bytes for block in fresh if block.others)
         found = 0
-        with self._file.transaction() as connection:
+        with self._change() as figures:
+            connection = figures.connection
             pages = tables.pages_in_use(connection) if fresh else 0
             for first, last in NumberRanges(numbers):
                 for head in tables.heads_within(connection, first, last):
@@ -287,36 +286,21 @@ class DiskBlocks:
                     gone.update(_within(first, last, head))
                     found += len(gone)
                     if len(gone) == head.count:
-                        others_bytes -= _delete(connection, head)
+                        figures.delete(head)
                         finished.append(head)
             if fresh and found < len(numbers):
                 raise OutboxUnusable(f"{self._file.path}: some of the records were dropped")
             for block in fresh:
-                tables.insert(connection, block)
+                figures.insert(block)
             if (
                 fresh
                 and tables.pages_in_use(connection) > pages
                 and self._file.missing_pages([block.size_bytes for block in fresh], drop_oldest=False)[0]
             ):
                 raise OutboxDiskFull("there is no room to store records again")
-            stored = self.numbering.stored - sum(head.count for head in finished)
-            stored += sum(block.count for block in fresh)
-            issued = fresh[-1].last if fresh else self.numbering.issued
-            after = (
-                self.numbering.write(connection, issued, stored) if finished or fresh else self.numbering.row
-            )
         self._removed.update({first: gone for first, gone in partial.items() if gone})
         for head in finished:
             self._removed.pop(head.first, None)
-        self.numbering.committed(after, stored, issued)
-        self._others_bytes = others_bytes
-
-
-def _delete(connection: sqlite3.Connection, block: Block) -> int:
-    """Delete a block; how many bytes of others' records went with it."""
-    size = tables.bytes_of_others(connection, block.first) if block.others else 0
-    tables.delete(connection, block.first)
-    return size
 
 
 def _within(first: int, last: int, head: Block) -> range:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from buffer import tables
+from buffer.blocks import Block
 from buffer.errors import OutboxCorrupt
 from buffer.tables import NumberingRow
 
@@ -45,60 +47,71 @@ class NumberRanges:
             first = max(first, end + 1)
 
 
+@dataclass(slots=True)
 class Numbering:
-    """Read from both ends of the file.
+    """The figures of an open file's blocks, as they are on the disk or in a transaction.
 
-    ``issued`` is the last number issued, ``stored`` how many records the blocks have, ``oldest`` the first
-    number of the oldest block, ``dropped`` how many records were ever dropped, ``row`` the table's. Raises
-    OutboxCorrupt where the ends of the file disagree with its row.
+    ``issued`` is the last number issued, ``stored`` how many records the blocks have, ``dropped`` how many
+    records were ever dropped, ``others_bytes`` what blocks of others' records take, ``row`` the table's.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._path = path
+    connection: sqlite3.Connection
+    path: Path
+    row: NumberingRow
+    issued: int
+    stored: int
+    dropped: int
+    others_bytes: int
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection, path: Path) -> Numbering:
+        """From both ends of the file. Raises OutboxCorrupt where they disagree with its row."""
         row = tables.read_numbering(connection)
         oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
         if oldest is None or newest is None:
-            self.issued, self.stored = row.issued, 0
-            self.oldest: int | None = None
+            issued, stored = row.issued, 0
             sound = row.floor == row.issued + 1
         else:
-            self.issued = max(newest.last, row.issued)
-            self.stored = newest.last - oldest.first + 1 - row.holes
-            self.oldest = oldest.first
-            sound = oldest.first == row.floor and self.stored > 0
+            issued, stored = max(newest.last, row.issued), newest.last - oldest.first + 1 - row.holes
+            sound = oldest.first == row.floor and stored > 0
         if not sound:
-            raise OutboxCorrupt(f"{self._path} does not match its numbering")
-        self.row = row
-        self.dropped = row.dropped
+            raise OutboxCorrupt(f"{path} does not match its numbering")
+        return cls(connection, path, row, issued, stored, row.dropped, tables.bytes_of_others(connection))
 
-    def write(
-        self,
-        connection: sqlite3.Connection,
-        issued: int | None = None,
-        stored: int | None = None,
-        dropped: int | None = None,
-    ) -> NumberingRow:
-        """Write the row where a change of the blocks changes it; the row as it is now in the table."""
-        issued = self.issued if issued is None else max(issued, self.issued)
-        stored = self.stored if stored is None else stored
-        dropped = self.dropped if dropped is None else dropped
-        oldest, newest = tables.oldest_head(connection), tables.newest_head(connection)
+    @property
+    def oldest(self) -> int | None:
+        """The first number of the oldest block."""
+        return self.row.floor if self.stored else None
+
+    def insert(self, block: Block) -> None:
+        """Store a new block."""
+        tables.insert(self.connection, block)
+        self.issued = block.last
+        self.stored += block.count
+        if block.others:
+            self.others_bytes += block.size_bytes
+
+    def delete(self, block: Block) -> None:
+        """Delete a block, given without its payload. Raises OutboxCorrupt."""
+        if block.others:
+            self.others_bytes -= tables.bytes_of_others(self.connection, block.first)
+        tables.delete(self.connection, block.first)
+        self.stored -= block.count
+
+    def write(self) -> None:
+        """Write the row where it has changed. Raises OutboxCorrupt where the blocks don't match."""
+        oldest, newest = tables.oldest_head(self.connection), tables.newest_head(self.connection)
         if oldest is None or newest is None:
-            if stored:
-                raise OutboxCorrupt(f"{self._path}: {stored} records are missing")
-            row = NumberingRow(issued, issued + 1, 0, dropped)
+            if self.stored:
+                raise OutboxCorrupt(f"{self.path}: {self.stored} records are missing")
+            row = NumberingRow(self.issued, self.issued + 1, 0, self.dropped)
         else:
-            holes = newest.last - oldest.first + 1 - stored
+            holes = newest.last - oldest.first + 1 - self.stored
             if holes < 0:
-                raise OutboxCorrupt(f"{self._path}: blocks are missing before {oldest.first}")
-            known = self.row.issued if newest.last >= issued else issued
-            row = NumberingRow(known, oldest.first, holes, dropped)
+                raise OutboxCorrupt(f"{self.path}: blocks are missing before {oldest.first}")
+            # The newest block's number counts while it is the last one: an append writes blocks only.
+            known = self.row.issued if newest.last >= self.issued else self.issued
+            row = NumberingRow(known, oldest.first, holes, self.dropped)
         if row != self.row:
-            tables.write_numbering(connection, row)
-        return row
-
-    def committed(self, row: NumberingRow, stored: int, issued: int = 0) -> None:
-        """Take over the figures of a transaction that is on the disk."""
-        self.row, self.stored, self.dropped = row, stored, row.dropped
-        self.oldest = row.floor if stored else None
-        self.issued = max(issued, self.issued)
+            tables.write_numbering(self.connection, row)
+        self.row = row

@@ -69,7 +69,7 @@ def test_others_may_hold_all_that_nobody_else_needs(tmp_path: Path) -> None:
     outbox = SqliteOutbox(tmp_path / NAME, Limits(CAP), on_drop=drops.append)
     while not drops:
         outbox.append([os.urandom(5000)], others=True)
-    assert outbox._blocks._others_bytes > CAP * 0.65
+    assert outbox._blocks.numbering.others_bytes > CAP * 0.65
     assert (drops[0].reason, drops[0].first) == (OTHERS_SHARE, 1)
     outbox.close()
 
@@ -108,7 +108,7 @@ def test_a_block_stored_again_stays_of_its_class(tmp_path: Path) -> None:
         classes = {block.first: block.others for block in reader.blocks()}
     # What was of both classes is the owner's: it is not to go early.
     assert classes == {5: True, 7: False, 9: True, 11: False, 13: False}
-    assert outbox._blocks._others_bytes > 2000
+    assert outbox._blocks.numbering.others_bytes > 2000
     outbox.close()
 
 
@@ -264,7 +264,7 @@ class SharesMachine(RuleBasedStateMachine):
     @invariant()
     def what_others_hold_is_known(self) -> None:
         theirs = sum(taken for _, of_others, taken in self._sizes().values() if of_others)
-        assert self.outbox._blocks._others_bytes == theirs
+        assert self.outbox._blocks.numbering.others_bytes == theirs
 
     @invariant()
     def holds_what_was_appended_and_neither_removed_nor_dropped(self) -> None:
