@@ -99,9 +99,17 @@ class EmulatedHardware(Protocol):
         """A chip on the I2C bus."""
 
     def add_voltage(
-        self, address: int, adc_input: int | str, volts: Callable[[], float | None], sensor: str | None = None
+        self,
+        address: int,
+        adc_input: int | str,
+        volts: Callable[[], float | None],
+        sensor: str | None = None,
+        open_v: float | None = None,
     ) -> Remove:
-        """A voltage at an input of the ADS1115 at an address; the chip is there while an input is wired."""
+        """A voltage at an input of the ADS1115 at an address; the chip is there while an input is wired.
+
+        ``open_v`` is what the input sees while its wire is off: of a shunt or a pull-down; else it floats.
+        """
 
     def add_rotor(self, channel: str, pin: int, slope: float, offset: float) -> Remove:
         """A cup's pulses on a pin: wind speed (m/s) of ``channel`` = slope · Hz + offset."""

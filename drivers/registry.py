@@ -20,8 +20,12 @@ from drivers.interface import DriverError
 PLUG_INS: Final = "fieldgate.drivers"
 """The entry point group."""
 
-DRIVERS: Final = ("bp20", "dht11", "gpsd", "hall-anemometer", "iio", "pyranometer", "scd4x")
+DRIVERS: Final = (
+    "analog", "bp20", "dht11", "gpsd", "hall-anemometer", "iio", "pyranometer", "scd4x",
+)  # fmt: skip
 """The built-in drivers; each is described in ``TYPE`` of its module."""
+_GENERIC: Final = frozenset({"analog"})
+"""Those whose module is in ``generic``."""
 
 _loaded: dict[str, DriverType] = {}
 
@@ -45,7 +49,7 @@ def driver_type(name: str) -> DriverType:
     Raises UnknownDriverError, which lists the names, and BrokenDriverError.
     """
     if name not in _loaded:
-        module = f"drivers.{name.replace('-', '_')}"
+        module = f"drivers.{'generic.' if name in _GENERIC else ''}{name.replace('-', '_')}"
         _loaded[name] = importlib.import_module(module).TYPE if name in DRIVERS else _plug_in(name)
     return _loaded[name]
 

@@ -37,9 +37,8 @@ def open_simulated(options: SimulatedOptions, sensors: Sequence[FittedSensor], s
     """A board in simulated weather. Raises BoardError."""
     start_s = time.time() if options.start is None else datetime.fromisoformat(options.start).timestamp()
     start_ns = int(start_s) * SECOND_NS
-    heights_m = {sensor.name: sensor.height_m for sensor in sensors}
     return EmulatedBoard(
-        SimulatedEnvironment(Weather(options.seed, site), start_ns, heights_m),
+        SimulatedEnvironment(Weather(options.seed, site), start_ns, sensors),
         sensors,
         options.speed,
         options.faults,

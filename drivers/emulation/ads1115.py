@@ -30,11 +30,13 @@ class EmulatedAds1115:
     """The chip with a voltage source at each wired input; an unwired one reads 0 V, as if it were grounded.
 
     Conversions end at once. A dead sensor's input answers no conversion request, so that a driver notices.
-    A ``loose`` pin's wire is broken while its function returns True: it floats, whatever is wired to it.
+    A ``loose`` pin's wire is broken while its function returns True: it floats, whatever is wired to it, or
+    has the voltage of ``open_v`` where something at the chip ties it.
     """
 
     def __init__(self, inputs: Mapping[int | str, Volts]) -> None:
         self.loose: dict[int, Callable[[], bool]] = {}
+        self.open_v: dict[int, float] = {}
         self.inputs = dict(inputs)
         self.brown_out()
 
@@ -73,7 +75,7 @@ class EmulatedAds1115:
         pins = adc_pins(adc_input)
         positive, negative = self._floats(pins[0]), self._floats(pins[-1])
         if len(pins) == 1 and positive:
-            return FLOATING_V
+            return self.open_v.get(pins[0], FLOATING_V)
         if positive != negative:
             return FLOATING_V if positive else -FLOATING_V
         if positive:

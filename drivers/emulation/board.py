@@ -148,7 +148,12 @@ class EmulatedBoard:
         return lambda: self._i2c.devices.__delitem__(address)
 
     def add_voltage(
-        self, address: int, adc_input: int | str, volts: Volts, sensor: str | None = None
+        self,
+        address: int,
+        adc_input: int | str,
+        volts: Volts,
+        sensor: str | None = None,
+        open_v: float | None = None,
     ) -> Remove:
         """A voltage at an input of the ADS1115 at an address; the chip is there while an input is wired."""
         loose_pins: dict[int, Callable[[], bool]] = {}
@@ -159,9 +164,12 @@ class EmulatedBoard:
         adc = self._i2c.devices[address] = self._adcs.setdefault(address, EmulatedAds1115({}))
         adc.inputs[adc_input] = volts
         adc.loose |= loose_pins
+        if open_v is not None:
+            adc.open_v[adc_pins(adc_input)[0]] = open_v
 
         def remove() -> None:
             del adc.inputs[adc_input]
+            adc.open_v.pop(adc_pins(adc_input)[0], None)
             for pin in loose_pins:
                 del adc.loose[pin]
             if not adc.inputs:

@@ -22,11 +22,11 @@ from drivers.option_docs import Meaning
 FaultKind = Literal["stuck", "icing", "drift", "spike", "open-input", "bit-errors"]
 
 _CUPS: Final = ("hall-anemometer",)
-_VOLTS: Final = ("bp20", "pyranometer")
+_VOLTS: Final = ("analog", "bp20", "pyranometer")
 FITS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
     "stuck": _CUPS,
     "icing": _CUPS,
-    "drift": (*_CUPS, "pyranometer"),
+    "drift": (*_CUPS, "analog", "pyranometer"),
     "spike": (*_CUPS, *_VOLTS),
     "open-input": _VOLTS,
     "bit-errors": ("dht11",),

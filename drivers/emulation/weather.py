@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Final
@@ -29,6 +29,9 @@ _WIND_OCTAVES: Final = (
 )
 """Period in seconds and relative amplitude: from passing weather down to gusts."""
 _MEAN_WIND_MPS: Final = 7.5
+_MEAN_DIRECTION_DEG: Final = 240.0
+_TURNS: Final = ((43_200.0, 100.0), (3_600.0, 20.0), (120.0, 8.0), (10.0, 6.0), (3.0, 3.0))
+"""Period in seconds and degrees of the wind's turning."""
 _REFERENCE_HEIGHT_M: Final = 50.0
 _DEFAULT_HEIGHT_M: Final = 10.0
 
@@ -99,6 +102,12 @@ class Weather:
         )
         return max(0.0, _MEAN_WIND_MPS * factor * shear * twin)
 
+    def wind_direction_deg(self, time_s: float, height_m: float | None) -> float:
+        """Where the wind comes from, in degrees: fronts, meandering, gusts; it veers with height."""
+        veer = 0.05 * ((height_m or _DEFAULT_HEIGHT_M) - _REFERENCE_HEIGHT_M)
+        turns = sum(degrees * self._noise("direction", time_s, period) for period, degrees in _TURNS)
+        return (_MEAN_DIRECTION_DEG + veer + turns) % 360
+
     def cloud_cover(self, time_s: float) -> float:
         """0 (clear) to 1 (thick): drifting cloud fields with single clouds in them."""
         cover = 0.6 * self._noise("cloud field", time_s, 5_400.0) + 0.5 * self._noise("cloud", time_s, 240.0)
@@ -125,6 +134,15 @@ class Weather:
         slow = 1.5 * self._noise("air mass", time_s, 43_200.0)
         return annual + daily + slow + 0.15 * self._noise("warm air", time_s, 90.0)
 
+    def module_temperature_c(self, time_s: float) -> float:
+        """Temperature in °C at the back of a solar module: 30 K over the air at 1,000 W/m²."""
+        return self.temperature_c(time_s) + 0.03 * max(0.0, self.irradiance_wm2(time_s))
+
+    def precipitation_mm(self, time_s: float) -> float:
+        """Rain of one second in mm: showers of up to 30 mm/h out of thick clouds."""
+        shower = self.cloud_cover(time_s) + 0.5 * self._noise("shower", time_s, 300.0) - 0.9
+        return max(0.0, 50 * shower) / 3600
+
     def humidity_pct(self, time_s: float) -> float:
         """Relative humidity in %: falls while the day warms, rises with clouds."""
         solar_h = time_s / 3600 + self._site.longitude / 15
@@ -148,6 +166,15 @@ class Weather:
             432 - day + 6 * self._noise("co2", time_s, 10_800.0) + 1.5 * self._noise("breath", time_s, 60.0)
         )
 
+    def about(self, middle: float, spread: float, stream: str, time_s: float) -> float:
+        """Something about a middle, for what no weather makes: a battery's voltage, a tank's level."""
+        slow, quick = self._noise(stream, time_s, 3_600.0), self._noise(stream, time_s, 20.0)
+        return middle + spread * (0.9 * slow + 0.1 * quick)
+
+    def plant_w(self, time_s: float) -> float:
+        """Power in W of a solar plant of 5 kW."""
+        return 5.0 * max(0.0, self.irradiance_wm2(time_s))
+
     def location_m(self, time_s: float) -> float:
         """Metres a receiver at a fixed place wanders about."""
         return 1.2 + 0.8 * self._noise("gps", time_s, 300.0)
@@ -158,13 +185,21 @@ class SimulatedEnvironment:
 
     end_ns: int | None = None
 
-    def __init__(self, weather: Weather, start_ns: int, heights_m: Mapping[str, float | None]) -> None:
+    def __init__(self, weather: Weather, start_ns: int, sensors: Sequence[FittedSensor]) -> None:
         self.start_ns = start_ns
-        self._heights_m = heights_m
+        self._sensors = _by_name(sensors)
         self._weather = weather
         self._quantities: dict[str, Callable[[float], float]] = {
             "irradiance": weather.irradiance_wm2,
             "temperature": weather.temperature_c,
+            "module_temperature": weather.module_temperature_c,
+            "precipitation": weather.precipitation_mm,
+            "power": weather.plant_w,
+            "energy": lambda second: weather.plant_w(second) / 3.6e6,
+            "illuminance": lambda second: 120.0 * max(0.0, weather.irradiance_wm2(second)),
+            "voltage": partial(weather.about, 12.7, 0.5, "voltage"),
+            "current": partial(weather.about, 1.5, 1.0, "current"),
+            "state": lambda second: float(weather.about(0.0, 1.0, "state", second) > 0),
             "humidity": weather.humidity_pct,
             "pressure": weather.pressure_kpa,
             "co2": weather.co2_ppm,
@@ -173,10 +208,10 @@ class SimulatedEnvironment:
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """There is weather for any sensor."""
-        heights_m = {sensor.name: sensor.height_m for sensor in sensors}
+        by_name = _by_name(sensors)
 
         def change() -> None:
-            self._heights_m = heights_m
+            self._sensors = by_name
 
         return change
 
@@ -186,10 +221,23 @@ class SimulatedEnvironment:
         return second_ns, second_ns + SECOND_NS
 
     def value(self, channel: str, time_ns: int) -> float | None:
-        """The weather of this second; None for a quantity it has nothing of."""
-        sensor, quantity = channel.rsplit(".", 1)
-        second = float(time_ns // SECOND_NS)
+        """The weather of this second; of what isn't weather something about the middle of its range."""
+        name, quantity = channel.rsplit(".", 1)
+        second, sensor = float(time_ns // SECOND_NS), self._sensors.get(name)
+        height_m = sensor.height_m if sensor is not None else None
         if quantity == "wind_speed":
-            return self._weather.wind_mps(second, self._heights_m.get(sensor), sensor)
+            return self._weather.wind_mps(second, height_m, name)
+        if quantity == "wind_direction":
+            return self._weather.wind_direction_deg(second, height_m)
         source = self._quantities.get(quantity)
-        return None if source is None else source(second)
+        if source is not None:
+            return source(second)
+        for known in sensor.channels if sensor is not None else ():
+            if known.quantity == quantity:
+                middle, spread = (known.lower + known.upper) / 2, (known.upper - known.lower) / 5
+                return self._weather.about(middle, spread, channel, second)
+        return None
+
+
+def _by_name(sensors: Sequence[FittedSensor]) -> dict[str, FittedSensor]:
+    return {sensor.name: sensor for sensor in sensors}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud.wire.quantities import QUANTITIES
+from drivers.ads1115 import AdcOptions
 from drivers.boards.registry import BOARDS, open_board
 from drivers.boards.replay import ReplayColumn
 from drivers.emulation.board import EmulatedBoard
@@ -32,6 +33,9 @@ ALL_KINDS = (
     fitted("dht", "dht11", pin=4),
     fitted("baro", "bp20"),
     fitted("sun", "pyranometer"),
+    fitted(
+        "level", "analog", quantity=QUANTITIES["voltage"], adc=AdcOptions(0x4A, 3), slope=100.0, divider=2.0
+    ),
     fitted("air", "scd4x"),
     fitted("gps", "gpsd", latitude=27.7, longitude=85.5),
     fitted(

@@ -86,7 +86,9 @@ def test_a_package_cannot_take_a_built_in_name_away(packages: Packages) -> None:
 
 def test_an_unknown_name_lists_packages_drivers_too(packages: Packages) -> None:
     packages.install("acme-drivers", "acme-thermometer = acme", acme=DRIVER)
-    with pytest.raises(UnknownDriverError, match=r"no driver 'acme'; there are bp20, .*, acme-thermometer"):
+    with pytest.raises(
+        UnknownDriverError, match=r"no driver 'acme'; there are analog, bp20, .*, acme-thermometer"
+    ):
         driver_type("acme")
 
 

@@ -39,7 +39,7 @@ def test_sensor_ranges() -> None:
 
 
 def test_an_unknown_driver_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownDriverError, match=r"no driver 'bp2'; there are bp20, dht11"):
+    with pytest.raises(UnknownDriverError, match=r"no driver 'bp2'; there are analog, bp20, dht11"):
         driver_type("bp2")
 
 

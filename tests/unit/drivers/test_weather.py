@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.environment import Site
 from drivers.emulation.weather import SimulatedEnvironment, Weather, cos_zenith, noise
-from drivers.interface import ReadError
+from drivers.interface import Channel, FittedSensor, ReadError
 from tests.support.masts import ALL_KINDS, SECOND_NS, fitted, sample, simulated
 from tests.support.nrg_csv import HEADER, write_nrg_csv
 
@@ -43,14 +44,14 @@ def test_the_same_seed_gives_the_same_series_and_another_seed_another() -> None:
         return {name: [(one.time_ns, one.got) for one in samples] for name, samples in taken.items()}
 
     first = series(1)
-    assert [len(samples) for samples in first.values()] == [30, 15, 30, 30, 6, 30, 30]
+    assert [len(samples) for samples in first.values()] == [30, 15, 30, 30, *[30] * 1, 6, 30, 30]
     assert series(1) == first
     assert series(2) != first
 
 
 def test_weather_doesnt_depend_on_where_the_series_starts() -> None:
-    early = SimulatedEnvironment(Weather(1, HILL), 0, {"cup": 50.0})
-    late = SimulatedEnvironment(Weather(1, HILL), 500 * SECOND_NS, {"cup": 50.0})
+    early = SimulatedEnvironment(Weather(1, HILL), 0, ALL_KINDS)
+    late = SimulatedEnvironment(Weather(1, HILL), 500 * SECOND_NS, ALL_KINDS)
     for channel in ("cup.wind_speed", "baro.pressure", "sun.irradiance"):
         assert early.value(channel, 777 * SECOND_NS) == late.value(channel, 777 * SECOND_NS)
 
@@ -161,3 +162,13 @@ def test_an_nrg_file_has_the_shape_of_the_real_one(tmp_path: Path) -> None:
     assert [row[7] for row in cells[130:222]] == ["0.1390"] * 92
     write_nrg_csv(second, datetime(2024, 1, 11, 13, tzinfo=UTC), 240, seed=8)
     assert first.read_bytes() != second.read_bytes()
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES.values(), ids=lambda quantity: quantity.name)
+def test_every_quantity_has_a_value_in_its_range_that_changes(quantity: Quantity) -> None:
+    sensor = FittedSensor("one", "analog", None, (Channel.of(quantity, "V"),))
+    board = SimulatedEnvironment(Weather(1, HILL), 0, [sensor])
+    times = range(int(NOON_S) * SECOND_NS, int(NOON_S + 30 * 86_400) * SECOND_NS, 1800 * SECOND_NS)
+    values = [board.value(f"one.{quantity.name}", time_ns) for time_ns in times]
+    assert all(value is not None and quantity.lower <= value <= quantity.upper for value in values)
+    assert len(set(values)) > 1

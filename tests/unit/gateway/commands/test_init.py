@@ -37,6 +37,7 @@ def _given(driver: str) -> str:
         "pin": "17",
         "slope": "0.765",
         "device": "dht11",
+        "quantity": "voltage",
         "channels": '[{ quantity = "temperature", attribute = "in_temp" }]',
     }
     required = [key.name for key in keys_of(driver_type(driver).options) if key.required]
@@ -144,7 +145,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFix
     ("sensors", "code", "message"),
     [
         (["cup"], 2, "'cup' is not NAME=DRIVER, NAME=DRIVER:PIN or NAME=DRIVER:KEY=VALUE,…"),
-        (["cup=hall"], 2, "no driver 'hall'; there are bp20"),
+        (["cup=hall"], 2, "no driver 'hall'; there are analog"),
         (["cup=hall-anemometer:17,slop=1"], 2, "hall-anemometer has no key 'slop'; did you mean slope?"),
         (["baro=bp20:17"], 2, "bp20 has no key 'pin'; there are adc,"),
         (["a=dht11:4", "b=dht11:4"], 1, 'sensor["b"].pin: BCM pin 4 is "a"\'s (line'),
@@ -230,7 +231,7 @@ def test_a_mistake_is_named_and_the_question_repeated(
         "gateway.id",
         "kafka.bootstrap_servers",
         *["gateway.latitude"] * 2,
-        "no driver 'hall'; there are bp20, dht11, gpsd, hall-anemometer, iio, pyranometer, scd4x",
+        f"no driver 'hall'; there are {', '.join(DRIVERS)}",
         'sensor["a b"].name',
         'sensor["cup"].pin',
         "sensor[2].name",

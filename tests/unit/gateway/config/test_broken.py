@@ -51,7 +51,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (12, "kafka.properties.sasl.oauthbearer", "not [1]", None),
     ],
     "drivers": [
-        (6, 'sensor["cup-50m-a"].driver', "there are bp20, dht11, gpsd", "hall-anemometer"),
+        (6, 'sensor["cup-50m-a"].driver', "there are analog, bp20, dht11, gpsd", "hall-anemometer"),
         (12, 'sensor["dht"].pin', "must be at most 27, not 28", None),
         (13, 'sensor["dht"].interval_s', "must be at least 2 s for dht11, not 1", None),
         (15, 'sensor["cup 30m"].slope', "is required", None),

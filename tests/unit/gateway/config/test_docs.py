@@ -39,6 +39,9 @@ DEFAULTS = {
     ("[[sensor]]", "interval_s"): "`1`, or the driver's shortest where that is longer",
     ("bp20", "adc"): "input 0, 6.144 V",
     ("pyranometer", "adc"): 'input `"2-3"`, 0.256 V',
+    ("analog", "adc"): "input 0, 6.144 V",
+    ("analog", "slope"): "none: 1, where the quantity is in the signal's unit",
+    ("analog", "signal_range"): "none; with a shunt `[3.6, 21]`",
 }
 
 

@@ -1,0 +1,1 @@
+"""Drivers for whole families of sensors: what they measure is an option."""
