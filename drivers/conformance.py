@@ -21,7 +21,7 @@ from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 
 DRIVER_REASONS: Final = frozenset(
-    {"UNDER_RANGE", "OVER_RANGE", "STUCK_VALUE", "STEP_TOO_HIGH", "SPIKE", "NOISY", "WARMING_UP"}
+    {"UNDER_RANGE", "OVER_RANGE", "STUCK_VALUE", "STEP_TOO_HIGH", "SPIKE", "NOISY", "WARMING_UP", "DEAD_BAND"}
 )
 """Reasons of the wire contract that a driver may add to a value."""
 

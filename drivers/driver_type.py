@@ -49,6 +49,7 @@ class Nameplate:
     model: str | None = None
     serial: str | None = None
     interval_s: float = 1.0
+    boom_deg: float | None = None
 
 
 class OptionError(DriverError):
@@ -113,6 +114,9 @@ class EmulatedHardware(Protocol):
 
     def add_rotor(self, channel: str, pin: int, slope: float, offset: float) -> Remove:
         """A cup's pulses on a pin: wind speed (m/s) of ``channel`` = slope · Hz + offset."""
+
+    def add_level(self, pin: int, is_high: Callable[[], bool]) -> Remove:
+        """A pin's level, where a sensor's output is one rather than pulses."""
 
     def add_dht11(self, sensor: str, pin: int, air: Callable[[], tuple[float, float] | None]) -> Remove:
         """A DHT11 on a pin, in air of some °C and %RH."""

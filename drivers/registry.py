@@ -22,6 +22,7 @@ PLUG_INS: Final = "fieldgate.drivers"
 
 DRIVERS: Final = (
     "analog", "bp20", "dht11", "gpsd", "hall-anemometer", "iio", "pyranometer", "scd4x",
+    "wind-vane",
 )  # fmt: skip
 """The built-in drivers; each is described in ``TYPE`` of its module."""
 _GENERIC: Final = frozenset({"analog"})

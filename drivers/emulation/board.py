@@ -59,6 +59,7 @@ class EmulatedBoard:
         self._environment = environment
         self._faults = Faults(faults, environment.start_ns)
         self._counters: dict[int, EmulatedCounter] = {}
+        self._levels: dict[int, Callable[[], bool]] = {}
         self._i2c = EmulatedI2c({})
         self._shared_i2c = SharedI2c(self._i2c)
         self._iio = EmulatedIio()
@@ -75,7 +76,7 @@ class EmulatedBoard:
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Count a pin's falling edges. Raises BoardError where the pin is taken."""
-        return EmulatedCounter(self._counters, pin)
+        return EmulatedCounter(self._counters, pin, self._levels)
 
     def i2c(self) -> SharedI2c:
         """The bus."""
@@ -126,6 +127,11 @@ class EmulatedBoard:
             self._rotors = [other for other in self._rotors if other is not rotor]
 
         return remove
+
+    def add_level(self, pin: int, is_high: Callable[[], bool]) -> Remove:
+        """A pin's level."""
+        self._levels[pin] = is_high
+        return lambda: self._levels.__delitem__(pin)
 
     def add_dht11(self, sensor: str, pin: int, air: Callable[[], Air | None]) -> Remove:
         """A DHT11's data line on a pin."""

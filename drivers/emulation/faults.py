@@ -22,7 +22,7 @@ from drivers.option_docs import Meaning
 FaultKind = Literal["stuck", "icing", "drift", "spike", "open-input", "bit-errors"]
 
 _CUPS: Final = ("hall-anemometer",)
-_VOLTS: Final = ("analog", "bp20", "pyranometer")
+_VOLTS: Final = ("analog", "bp20", "pyranometer", "wind-vane")
 FITS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
     "stuck": _CUPS,
     "icing": _CUPS,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from drivers.emulation.environment import SECOND_NS
@@ -45,12 +47,18 @@ class EmulatedCounter:
 
     method = "emulated edges"
 
-    def __init__(self, pins: dict[int, EmulatedCounter], pin: int) -> None:
-        """Claim the pin. Raises BoardError where it is taken."""
+    def __init__(
+        self,
+        pins: dict[int, EmulatedCounter],
+        pin: int,
+        levels: Mapping[int, Callable[[], bool]] = MappingProxyType({}),
+    ) -> None:
+        """Claim the pin. Raises BoardError where it is taken. ``levels`` are of pins that have one."""
         if pins.setdefault(pin, self) is not self:
             raise BoardError(f"BCM pin {pin} is in use")
         self._pins = pins
         self._pin = pin
+        self._levels = levels
         self._count = self._taken = 0
         self._losses = self._taken_losses = 0
 
@@ -75,8 +83,9 @@ class EmulatedCounter:
         return self._count
 
     def is_high(self) -> bool:
-        """True: a pull-up, and no magnet before the switch."""
-        return True
+        """The pin's own level; else True: a pull-up, and no magnet before the switch."""
+        level = self._levels.get(self._pin)
+        return level is None or level()
 
     def close(self) -> None:
         """Release the pin."""

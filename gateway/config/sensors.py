@@ -47,7 +47,7 @@ def read_sensors(
     check_wiring(source, tables, sensors)
     check_twins(source, sensors)
     for path, sensor in sensors:
-        nameplate = Nameplate(sensor.model, sensor.serial, sensor.interval_s)
+        nameplate = Nameplate(sensor.model, sensor.serial, sensor.interval_s, sensor.boom_deg)
         for concern in driver_type(sensor.driver).concerns(sensor.options, nameplate):
             source.warn((*path, *concern.key), concern.message)
     if source.errors() != before or len(sensors) != len(tables):

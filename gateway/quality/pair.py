@@ -7,7 +7,7 @@ unknown which one is wrong: both are flagged. One thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median, quantiles
 from typing import Final
 
@@ -25,15 +25,22 @@ _SMALLEST: Final = 1e-12
 
 
 class PairTest:
-    """One channel's bins beside the others'."""
+    """One channel's bins beside the others'. ``near`` brings a difference, on a circle, near the last one."""
 
     def __init__(
-        self, sensor: str, quantity: str, twin: str | None, interval_ns: int, minute_means: MinuteMeans
+        self,
+        sensor: str,
+        quantity: str,
+        twin: str | None,
+        interval_ns: int,
+        minute_means: MinuteMeans,
+        near: Callable[[float, float], float] = lambda difference, _before: difference,
     ) -> None:
         self._sensor = sensor
         self._quantity = quantity
         self._twin = twin
         self._minute_means = minute_means
+        self._near = near
         self._bin_ns = max(round(BIN_S * 1e9), interval_ns)
         self._fewest = _SHARE * self._bin_ns / interval_ns
         self._index: int | None = None
@@ -125,18 +132,20 @@ class PairTest:
         if self._twin is None:
             return None
         sums: dict[int, tuple[float, float, int]] = {}
+        difference = 0.0
         both = zip(window, self._bins(self._sensor, window), self._bins(self._twin, window), strict=True)
         for index, mine, theirs in both:
             if mine is None or theirs is None or mine.at_rest or theirs.at_rest:
                 continue
-            one, other, count = sums.get(index // block, (0.0, 0.0, 0))
-            sums[index // block] = one + mine.mean, other + theirs.mean, count + 1
+            apart, both_sum, count = sums.get(index // block, (0.0, 0.0, 0))
+            difference = self._near(mine.mean - theirs.mean, difference)
+            sums[index // block] = apart + difference, both_sum + mine.mean + theirs.mean, count + 1
         excesses = []
-        for one, other, count in sums.values():
-            level = (one + other) / 2 / count
+        for apart, both_sum, count in sums.values():
+            level = both_sum / 2 / count
             if rules.pair_above is None or level > rules.pair_above:
                 tolerance = max(absolute, (relative or 0.0) * abs(level), _SMALLEST)
-                excesses.append((one - other) / count / tolerance)
+                excesses.append(apart / count / tolerance)
         enough = len(excesses) >= max(_FEWEST, _SHARE * len(window) / block)
         return excesses if enough else None
 

@@ -10,10 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT
 from drivers.interface import Channel
 from gateway.config import QualityRules, SensorConfig
 from gateway.config.quality_rules import OPTIONAL_KEYS
+from gateway.quality.angles import near
 from gateway.quality.flat_line import FlatLineTest
 from gateway.quality.minute_means import MinuteMeans
 from gateway.quality.pair import PairTest
@@ -45,7 +47,17 @@ class QartodTests:
         scale = max(1.0, 1.0 / sensor.interval_s) if accumulates else 1.0
         self._spike = SpikeTest(scale)
         self._flat_line = FlatLineTest(interval_ns)
-        self._pair = PairTest(sensor.name, channel.quantity, sensor.pair, interval_ns, minute_means)
+        known = sensor.own.get(channel.quantity) or QUANTITIES.get(channel.quantity)
+        # A direction is followed beyond north, so that the tests see what it turned.
+        self._course = 0.0 if known is not None and known.kind == "direction" else None
+        self._pair = PairTest(
+            sensor.name,
+            channel.quantity,
+            sensor.pair,
+            interval_ns,
+            minute_means,
+            *(() if self._course is None else (near,)),
+        )
 
     def test(self, at_ns: int, value: float, driver_reasons: tuple[str, ...] = ()) -> Flagged:
         """The flag of a finite value; ``driver_reasons`` are those that its driver found."""
@@ -55,6 +67,8 @@ class QartodTests:
         plausible = worst != FAIL
         if rules.site_range is not None and not rules.site_range[0] <= value <= rules.site_range[1]:
             reasons.append("UNDER_RANGE" if value < rules.site_range[0] else "OVER_RANGE")
+        if self._course is not None:
+            value = self._course = near(value, self._course)
         if plausible:
             jumped = self._spike.test(at_ns, value, rules)
             reasons += jumped

@@ -39,6 +39,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "PAIR_DISAGREES": Reason(SUSPECT, "differs from its twin"),
     "CALIBRATION_EXPIRED": Reason(SUSPECT, "the calibration has expired"),
     "WARMING_UP": Reason(SUSPECT, "warming up"),
+    "DEAD_BAND": Reason(SUSPECT, "the vane points into its dead band: within some degrees of it"),
     "CLOCK_UNSYNCED": Reason(SUSPECT, "the time is not known"),
 }
 """Those of the wire contract. Ranges are the sensor's own here; beyond the site's a value is suspect."""

@@ -33,6 +33,7 @@ ALL_KINDS = (
     fitted("dht", "dht11", pin=4),
     fitted("baro", "bp20"),
     fitted("sun", "pyranometer"),
+    fitted("vane", "wind-vane", 48.0, north_offset_deg=240.0, adc=AdcOptions(0x49), supply_input=1),
     fitted(
         "level", "analog", quantity=QUANTITIES["voltage"], adc=AdcOptions(0x4A, 3), slope=100.0, divider=2.0
     ),

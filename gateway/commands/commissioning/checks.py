@@ -12,6 +12,8 @@ from typing import Final, Literal
 
 from gateway.commands.reading_rows import Row
 from gateway.config.quality import SEA_LEVEL_KPA, standard_pressure_kpa
+from gateway.quality.angles import near
+from gateway.quality.angles import turned as turn
 
 Outcome = Literal["passed", "confirmed", "fault", "skipped", "open"]
 """``open``: nothing is against it, and only a person can decide; ``confirmed``: the installer has."""
@@ -152,6 +154,42 @@ def check_cover(channel: str, before: Window, during: Window) -> Result:
     return Result("open", f"too dark to see it fall; {words}: come back by day", figures)
 
 
+# Vanes ------------------------------------------------------------------------------------------------------
+
+_AIMED_DEG: Final = 10.0
+"""A hand points a vane along a boom or to a compass's north this well."""
+_SECTORS: Final = 12
+_ROUND_DEG: Final = 300.0
+
+
+def aimed(rows: Sequence[Row], aim_deg: float) -> bool:
+    """Whether a vane's last readings are where it is pointed to."""
+    last = _values(rows[-_AT_REST:])
+    return len(last) == _AT_REST and all(abs(turn(each - aim_deg)) <= _AIMED_DEG for each in last)
+
+
+def check_vane(channel: str, aim_deg: float, held: Window, turned: Window) -> Result:
+    """A vane that was pointed somewhere, then turned slowly clockwise, once all the way round."""
+    aimed, turning = held.get(channel, ()), turned.get(channel, ())
+    fault = _fault([*aimed, *turning])
+    if fault is not None or not _values(aimed) or not _values(turning):
+        return Result("fault", fault or "no reading came")
+    reads, course = _values(aimed)[-1], [_values(turning)[0]]
+    for value in _values(turning):
+        course.append(near(value, course[-1]))
+    off, round_deg = turn(reads - aim_deg), course[-1] - course[0]
+    seen = {int(value % 360 * _SECTORS / 360) for value in course}
+    figures = {"held": round(reads, 1), "off": round(off, 1), "turned": round(round_deg, 1)}
+    words = f"{reads:.0f}° when pointed to {aim_deg:.0f}°, then turned by {round_deg:.0f}°"
+    if abs(off) > _AIMED_DEG:
+        return Result("fault", f"{words}: {off:+.0f}° off; is north_offset_deg right?", figures)
+    if round_deg <= -_ROUND_DEG:
+        return Result("fault", f"{words}: the ends of its resistance are swapped", figures)
+    missing = _SECTORS - len(seen)
+    why = f"{missing} of {_SECTORS} sectors unseen: turn it slowly, all the way round"
+    return _result(round_deg >= _ROUND_DEG and missing <= 1, words, why, figures)
+
+
 # Against what is known of the place -------------------------------------------------------------------------
 
 _WEATHER_KPA: Final = 3.5
@@ -211,6 +249,7 @@ def check_values(channels: Sequence[str], window: Window) -> Result:
 
 _TWINS: Final[Mapping[str, tuple[float, float]]] = {
     "wind_speed": (0.5, 0.1),
+    "wind_direction": (10.0, 0.0),
     "irradiance": (20.0, 0.1),
     "temperature": (2.0, 0.0),
     "humidity": (8.0, 0.0),
@@ -230,6 +269,9 @@ def check_twins(
     both = [(row.value, theirs[row.time]) for row in one if row.value is not None and row.time in theirs]
     if not both:
         return Result("open", "no two readings of the same moment to compare")
+    if quantity == "wind_direction":
+        first = both[0][0]
+        both = [(near(one, first), near(other, near(one, first))) for one, other in both]
     mean, twin = (sum(values) / len(both) for values in zip(*both, strict=True))
     figures = {"mean": round(mean, 3), "twin": round(twin, 3), "readings": float(len(both))}
     words = f"{mean:.2f} and {twin:.2f} {_unit(one)} (means of {len(both)})"

@@ -19,6 +19,7 @@ _PAPERS: Final = ("serial", "certificate", "calibrated", "lab")
 _PATIENCE_S: Final = 30.0
 _BREATH_S: Final = 90.0
 """A DHT11 takes 6 to 30 s to follow the air, an SCD4x a minute (their datasheets)."""
+_TURN_S: Final = 90.0
 _TWIN_READINGS: Final = 10
 
 
@@ -97,6 +98,8 @@ def steps_of(config: Config, sensor: SensorConfig) -> tuple[Step, ...]:
             breath.append(name)
         elif channel.quantity == "irradiance":
             steps.append(_cover(sensor, name))
+        elif channel.quantity == "wind_direction":
+            steps.append(_vane(sensor, name))
         elif channel.quantity == "pressure":
             steps.append(_pressure(config, sensor, channel))
         elif channel.quantity == "location":
@@ -168,6 +171,22 @@ def _cover(sensor: SensorConfig, name: str) -> Step:
     return Step(sensor.name, "light", (uncovered, covered), evaluate)
 
 
+def _vane(sensor: SensorConfig, name: str) -> Step:
+    aim_deg = sensor.boom_deg or 0.0
+    where = "to the north" if sensor.boom_deg is None else "along its boom, away from the tower"
+
+    def evaluate(seen: Sequence[Window]) -> Result:
+        return checks.check_vane(name, aim_deg, seen[0], seen[-1])
+
+    def aimed(seen: Sequence[Window]) -> bool:
+        return checks.aimed(seen[-1].get(name, ()), aim_deg)
+
+    aim = Phase(f"Point {sensor.name} {where}, and hold it.", (name,), aimed, _limit_s(sensor))
+    instruction = f"Now turn {sensor.name} slowly clockwise (seen from above), once all the way round."
+    turn = Phase(instruction, (name,), _passes(evaluate), _TURN_S)
+    return Step(sensor.name, "direction", (aim, turn), evaluate)
+
+
 def _pressure(config: Config, sensor: SensorConfig, channel: Channel) -> Step:
     name = f"{sensor.name}.{channel.quantity}"
     elevation_m = config.gateway.elevation_m
@@ -236,8 +255,8 @@ def _limit_s(sensor: SensorConfig) -> float:
 
 
 def _counts(sensor: SensorConfig) -> bool:
-    """Whether it counts pulses, that a hand can make."""
-    return any(channel.raw_unit == "Hz" for channel in sensor.channels)
+    """Whether it is a cup, whose pulses a hand can make."""
+    return any((each.quantity, each.raw_unit) == ("wind_speed", "Hz") for each in sensor.channels)
 
 
 def _accuracy(sensor: SensorConfig, channel: Channel) -> float:

@@ -35,6 +35,7 @@ def test_sensor_ranges() -> None:
         "dht11.humidity": (20, 90, "%RH"),
         "hall-anemometer.wind_speed": (0, 75, "m/s"),
         "pyranometer.irradiance": (-10, 2000, "W/m2"),
+        "wind-vane.wind_direction": (0, 360, "deg"),
     }
 
 

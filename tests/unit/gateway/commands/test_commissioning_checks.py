@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.commands.commissioning.checks import (
     Result,
+    aimed,
     at_rest,
     check_breath,
     check_cover,
@@ -18,6 +19,7 @@ from gateway.commands.commissioning.checks import (
     check_pressure,
     check_twins,
     check_values,
+    check_vane,
     pressure_band_kpa,
 )
 from gateway.commands.reading_rows import Row
@@ -235,3 +237,48 @@ def test_a_sensor_that_nothing_can_move_is_decided_by_a_person() -> None:
     result = check_values(("x.rain",), {"x.rain": series("x.rain", 0.25)})
     assert (result.outcome, result.words) == ("open", "rain 0.25 unit: can that be?")
     assert check_values(("x.rain",), {}).outcome == "fault"
+
+
+V = "vane.wind_direction"
+
+
+@pytest.mark.parametrize("aim", [0.0, 240.0])
+@pytest.mark.parametrize(
+    ("off", "turn", "outcome", "words"),
+    [
+        (8.0, range(0, 361, 12), "passed", "then turned by 360°"),
+        (-9.0, range(0, 361, 12), "passed", "then turned by 360°"),
+        (12.0, range(0, 361, 12), "fault", "+12° off; is north_offset_deg right?"),
+        (180.0, range(0, 361, 12), "fault", "180° off; is north_offset_deg right?"),
+        (0.0, range(0, -361, -12), "fault", "turned by -360°: the ends of its resistance are swapped"),
+        (0.0, range(0, 181, 12), "fault", "sectors unseen: turn it slowly, all the way round"),
+        (0.0, [at % 40 for at in range(0, 720, 13)], "fault", "sectors unseen"),
+    ],
+)
+def test_a_vane_is_pointed_and_turned(
+    aim: float, off: float, turn: Sequence[int], outcome: str, words: str
+) -> None:
+    held = {V: series(V, (aim + off) % 360)}
+    found = check_vane(V, aim, held, {V: series(V, *((aim + off + each) % 360 for each in turn))})
+    assert found.outcome == outcome
+    assert words in found.words
+
+
+def test_a_vane_without_readings_is_a_fault_and_its_dead_band_is_none() -> None:
+    assert check_vane(V, 0.0, {}, {V: series(V, 1.0)}) == Result("fault", "no reading came")
+    open_wiper = {V: series(V, 0.0, reasons=("DEAD_BAND",), quality=3)}
+    assert "is north_offset_deg right" in check_vane(V, 90.0, open_wiper, open_wiper).words
+
+
+def test_twin_vanes_are_compared_on_the_circle() -> None:
+    def outcome(*theirs: float) -> str:
+        other = series("other.wind_direction", *theirs)
+        return check_twins("wind_direction", series(V, 359.0, 1.0), other).outcome
+
+    assert outcome(4.0, 8.0) == "passed"
+    assert outcome(14.0, 18.0) == "fault"
+
+
+def test_a_vane_is_aimed_by_its_last_two_readings() -> None:
+    cases = ((90.0, 358.0, 1.0), (5.0,), (5.0, 90.0), (5.0, None))
+    assert [aimed(series(V, *each), 5.0) for each in cases] == [True, False, False, False]

@@ -38,6 +38,7 @@ def _given(driver: str) -> str:
         "slope": "0.765",
         "device": "dht11",
         "quantity": "voltage",
+        "north_offset_deg": "240",
         "channels": '[{ quantity = "temperature", attribute = "in_temp" }]',
     }
     required = [key.name for key in keys_of(driver_type(driver).options) if key.required]

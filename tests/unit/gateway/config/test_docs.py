@@ -40,6 +40,7 @@ DEFAULTS = {
     ("bp20", "adc"): "input 0, 6.144 V",
     ("pyranometer", "adc"): 'input `"2-3"`, 0.256 V',
     ("analog", "adc"): "input 0, 6.144 V",
+    ("wind-vane", "adc"): "input 0, 4.096 V, 3.3 V",
     ("analog", "slope"): "none: 1, where the quantity is in the signal's unit",
     ("analog", "signal_range"): "none; with a shunt `[3.6, 21]`",
 }
