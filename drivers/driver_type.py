@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -112,8 +112,21 @@ class EmulatedHardware(Protocol):
         ``open_v`` is what the input sees while its wire is off: of a shunt or a pull-down; else it floats.
         """
 
-    def add_rotor(self, channel: str, pin: int, slope: float, offset: float) -> Remove:
-        """A cup's pulses on a pin: wind speed (m/s) of ``channel`` = slope · Hz + offset."""
+    def add_pulses(
+        self,
+        channel: str,
+        pin: int,
+        slope: float,
+        offset: float,
+        *,
+        accumulated: bool = False,
+        bounces_s: Sequence[float] = (),
+    ) -> Remove:
+        """Pulses on a pin: the value of ``channel`` = slope · Hz + offset.
+
+        ``accumulated``: slope · pulses, each of the value's periods having its own. After each pulse the
+        contact bounces: so many s later there is another edge.
+        """
 
     def add_level(self, pin: int, is_high: Callable[[], bool]) -> Remove:
         """A pin's level, where a sensor's output is one rather than pulses."""

@@ -206,7 +206,7 @@ def concerns(options: HallAnemometerOptions, nameplate: Nameplate) -> Iterator[C
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     """The pulses of the environment's wind on the pin."""
     options: HallAnemometerOptions = sensor.options
-    return hardware.add_rotor(f"{sensor.name}.wind_speed", options.pin, options.slope, options.offset)
+    return hardware.add_pulses(f"{sensor.name}.wind_speed", options.pin, options.slope, options.offset)
 
 
 TYPE = DriverType(

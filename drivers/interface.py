@@ -234,6 +234,8 @@ class EdgeCounter(Protocol):
 
     method: str
     """How it counts, in words."""
+    timed: bool
+    """Whether each edge has a time."""
 
     def take(self) -> Edges:
         """The edges since the previous call. Raises ReadError."""

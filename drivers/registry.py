@@ -21,11 +21,11 @@ PLUG_INS: Final = "fieldgate.drivers"
 """The entry point group."""
 
 DRIVERS: Final = (
-    "analog", "bp20", "dht11", "gpsd", "hall-anemometer", "iio", "pyranometer", "scd4x",
+    "analog", "bp20", "dht11", "gpsd", "hall-anemometer", "iio", "pulse", "pyranometer", "scd4x",
     "wind-vane",
 )  # fmt: skip
 """The built-in drivers; each is described in ``TYPE`` of its module."""
-_GENERIC: Final = frozenset({"analog"})
+_GENERIC: Final = frozenset({"analog", "pulse"})
 """Those whose module is in ``generic``."""
 
 _loaded: dict[str, DriverType] = {}

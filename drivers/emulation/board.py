@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drivers.ads1115 import adc_pins
 from drivers.driver_type import I2cDevice, Remove
 from drivers.emulation.ads1115 import EmulatedAds1115, Volts
 from drivers.emulation.dht import Air, EmulatedDht11
-from drivers.emulation.environment import Environment
+from drivers.emulation.environment import SECOND_NS, Environment
 from drivers.emulation.faults import Fault, Faults
 from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
 from drivers.emulation.gpsd import EmulatedGpsd, Locate
@@ -26,14 +26,27 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rotor:
-    """A cup on a pin: wind speed (m/s) of ``channel`` = slope · Hz + offset."""
+class _Pulses:
+    """Pulses on a pin: the value of ``channel`` = slope · Hz + offset, or slope · pulses of a piece."""
 
     channel: str
     pin: int
     slope: float
     offset: float
-    train: PulseTrain
+    accumulated: bool
+    bounces_s: Sequence[float]
+    train: PulseTrain = field(default_factory=PulseTrain)
+
+    def frequency_hz(self, value: float, piece_ns: int) -> float:
+        """The frequency behind a value that holds for a piece."""
+        per_hz = self.slope * (piece_ns / SECOND_NS if self.accumulated else 1.0)
+        return pulse_frequency_hz(value, per_hz, self.offset, piece_ns)
+
+    def edges_ns(self, frequency_hz: float, duration_ns: int) -> list[int]:
+        """The pulses of a duration and their bounces, in ns since its begin."""
+        after_ns = [0, *(round(bounce_s * SECOND_NS) for bounce_s in self.bounces_s)]
+        instants = self.train.instants(frequency_hz, duration_ns)
+        return sorted(instant + after for instant in instants for after in after_ns)
 
 
 class EmulatedBoard:
@@ -63,7 +76,7 @@ class EmulatedBoard:
         self._i2c = EmulatedI2c({})
         self._shared_i2c = SharedI2c(self._i2c)
         self._iio = EmulatedIio()
-        self._rotors: list[_Rotor] = []
+        self._pulses: list[_Pulses] = []
         self._dhts: dict[int, Callable[[], array[int]]] = {}
         self._receivers: dict[tuple[str, int], Locate] = {}
         self._adcs: dict[int, EmulatedAds1115] = {}
@@ -117,14 +130,23 @@ class EmulatedBoard:
         """The environment's value of ``sensor.quantity``, now or at an instant; None where it has none."""
         return self._environment.value(channel, self.now_ns() if time_ns is None else time_ns)
 
-    def add_rotor(self, channel: str, pin: int, slope: float, offset: float) -> Remove:
-        """A cup whose pulses fall on a pin."""
-        rotor = _Rotor(channel, pin, slope, offset, PulseTrain())
+    def add_pulses(
+        self,
+        channel: str,
+        pin: int,
+        slope: float,
+        offset: float,
+        *,
+        accumulated: bool = False,
+        bounces_s: Sequence[float] = (),
+    ) -> Remove:
+        """Pulses that fall on a pin."""
+        added = _Pulses(channel, pin, slope, offset, accumulated, bounces_s)
         # A new list each time: the clock may be iterating over the old one.
-        self._rotors = [*self._rotors, rotor]
+        self._pulses = [*self._pulses, added]
 
         def remove() -> None:
-            self._rotors = [other for other in self._rotors if other is not rotor]
+            self._pulses = [other for other in self._pulses if other is not added]
 
         return remove
 
@@ -185,23 +207,26 @@ class EmulatedBoard:
 
     def _cross(self, start_ns: int, end_ns: int) -> None:
         """Make the pulses of [start, end), piece by piece; called by the clock before it moves."""
-        while start_ns < end_ns and self._rotors:
+        while start_ns < end_ns and self._pulses:
             piece_start_ns, piece_end_ns = self._environment.piece(start_ns)
             until_ns = min(end_ns, piece_end_ns)
-            for rotor in self._rotors:
-                counter = self._counters.get(rotor.pin)
-                speed = self._environment.value(rotor.channel, start_ns)
-                if speed is None:
+            for each in self._pulses:
+                counter = self._counters.get(each.pin)
+                value = self._environment.value(each.channel, start_ns)
+                if value is None:
                     if counter is not None:
                         counter.lose()
                     continue
-                frequency_hz = pulse_frequency_hz(
-                    speed, rotor.slope, rotor.offset, piece_end_ns - piece_start_ns
-                )
-                sensor = rotor.channel.rpartition(".")[0]
+                sensor = each.channel.rpartition(".")[0]
+                frequency_hz = each.frequency_hz(value, piece_end_ns - piece_start_ns)
                 frequency_hz *= self._faults.turning(sensor, start_ns)
                 strays = self._faults.stray_pulses(sensor, start_ns, until_ns)
-                pulses = rotor.train.advance(frequency_hz, until_ns - start_ns) + strays
+                if each.bounces_s:
+                    edges_ns = each.edges_ns(frequency_hz, until_ns - start_ns)
+                    if counter is not None:
+                        counter.fall_at([start_ns + edge_ns for edge_ns in (*edges_ns, *range(strays))])
+                    continue
+                pulses = each.train.advance(frequency_hz, until_ns - start_ns) + strays
                 if counter is not None:
                     counter.fall(pulses)
             start_ns = until_ns

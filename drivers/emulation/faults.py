@@ -21,7 +21,7 @@ from drivers.option_docs import Meaning
 
 FaultKind = Literal["stuck", "icing", "drift", "spike", "open-input", "bit-errors"]
 
-_CUPS: Final = ("hall-anemometer",)
+_CUPS: Final = ("hall-anemometer", "pulse")
 _VOLTS: Final = ("analog", "bp20", "pyranometer", "wind-vane")
 FITS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
     "stuck": _CUPS,

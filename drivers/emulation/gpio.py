@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -41,11 +42,20 @@ class PulseTrain:
         self._carry = phase - pulses
         return pulses
 
+    def instants(self, frequency_hz: float, duration_ns: int) -> list[int]:
+        """The pulses of ``advance``, each in ns since the duration's begin."""
+        carry = self._carry
+        return [
+            round((number + 0.5 - carry) / frequency_hz * SECOND_NS)
+            for number in range(self.advance(frequency_hz, duration_ns))
+        ]
+
 
 class EmulatedCounter:
     """Counts the edges that the board makes on one pin: ``pins`` has those that are claimed."""
 
     method = "emulated edges"
+    timed = True
 
     def __init__(
         self,
@@ -61,10 +71,16 @@ class EmulatedCounter:
         self._levels = levels
         self._count = self._taken = 0
         self._losses = self._taken_losses = 0
+        self._times_ns: deque[int] = deque()
 
     def fall(self, times: int) -> None:
         """Make edges."""
         self._count += times
+
+    def fall_at(self, times_ns: Sequence[int]) -> None:
+        """Make edges at these times."""
+        self._times_ns.extend(times_ns)
+        self._count += len(times_ns)
 
     def lose(self) -> None:
         """Note that edges are unknown for a while."""
@@ -74,7 +90,8 @@ class EmulatedCounter:
         """The edges since the call before."""
         # Snapshots, for the thread that moves the clock may make edges meanwhile.
         count, losses = self._count, self._losses
-        edges = Edges(count - self._taken, lost=losses != self._taken_losses)
+        times_ns = [self._times_ns.popleft() for _ in range(len(self._times_ns))]
+        edges = Edges(count - self._taken, losses != self._taken_losses, times_ns)
         self._taken, self._taken_losses = count, losses
         return edges
 

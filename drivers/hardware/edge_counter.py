@@ -20,6 +20,7 @@ class CallbackCounter:
     """
 
     method = "RPi.GPIO callbacks"
+    timed = False
 
     def __init__(self, gpio: Any, pin: int, errors: tuple[type[Exception], ...]) -> None:
         """Claim the pin. Raises BoardError."""

@@ -104,6 +104,8 @@ class Kernel:
 class ChipCounter:
     """Counts one pin's falling edges by its interrupts, or else by its events' numbers."""
 
+    timed = True
+
     def __init__(self, kernel: Kernel, pin: int) -> None:
         """Claim the pin. Raises NoHeaderChipError, and BoardError where the pin can't be had."""
         self._kernel = kernel
