@@ -142,6 +142,9 @@ class EmulatedHardware(Protocol):
     ) -> Remove:
         """Attributes of a kernel IIO device: their texts, read at each access."""
 
+    def add_w1(self, device: str, scratchpad: Callable[[], bytes | None], sensor: str) -> Remove:
+        """A thermometer on the kernel's 1-Wire bus, by its nine bytes at each reading."""
+
 
 Emulation = Callable[[EmulatedHardware, FittedSensor], Remove]
 """Adds a sensor to a simulated or replay board; what it returns removes the sensor again."""

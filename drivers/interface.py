@@ -250,6 +250,16 @@ class EdgeCounter(Protocol):
         """Release the pin; safe to call twice."""
 
 
+class W1(Protocol):
+    """The kernel's 1-Wire bus."""
+
+    def devices(self) -> tuple[str, ...]:
+        """The ids of the devices there are now, as 28-0316a2794cff."""
+
+    def read(self, device: str) -> str:
+        """What the kernel prints of a thermometer (``w1_slave``), measured now. Raises OSError."""
+
+
 class I2cBus(Protocol):
     """busio.I2C, as far as the Adafruit drivers use it. All raise OSError where no device answers."""
 
@@ -329,6 +339,9 @@ class Board(Protocol):
 
     def dht_edges(self, pin: int) -> Callable[[], array[int]] | None:
         """Replaces adafruit_dht's edge timing (81 durations in µs, starting low); None on a real pin."""
+
+    def w1(self) -> W1:
+        """The kernel's 1-Wire bus."""
 
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         """A connection to gpsd. Raises ReadError."""

@@ -22,10 +22,10 @@ PLUG_INS: Final = "fieldgate.drivers"
 
 DRIVERS: Final = (
     "analog", "bp20", "dht11", "gpsd", "hall-anemometer", "iio", "pulse", "pyranometer", "scd4x",
-    "wind-vane",
+    "w1", "wind-vane",
 )  # fmt: skip
 """The built-in drivers; each is described in ``TYPE`` of its module."""
-_GENERIC: Final = frozenset({"analog", "pulse"})
+_GENERIC: Final = frozenset({"analog", "pulse", "w1"})
 """Those whose module is in ``generic``."""
 
 _loaded: dict[str, DriverType] = {}

@@ -20,6 +20,7 @@ from drivers.hardware.gpio_library import gpio_errors, gpio_library
 from drivers.hardware.iio_sysfs import SysfsIio
 from drivers.hardware.quiet_import import quiet_import
 from drivers.hardware.socket_lines import SocketLines
+from drivers.hardware.w1_sysfs import SysfsW1
 from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
 from drivers.option_docs import Meaning
 
@@ -97,6 +98,10 @@ class PiBoard:
     def dht_edges(self, pin: int) -> Callable[[], array[int]] | None:
         """None: Adafruit's library times the real line."""
         return None
+
+    def w1(self) -> SysfsW1:
+        """The kernel's 1-Wire bus, in sysfs."""
+        return SysfsW1()
 
     def connect_gpsd(self, host: str, port: int) -> LineStream:
         """A connection to gpsd. Raises ReadError."""

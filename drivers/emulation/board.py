@@ -18,6 +18,7 @@ from drivers.emulation.gpsd import EmulatedGpsd, Locate
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.emulation.iio import Attribute, EmulatedIio
 from drivers.emulation.stepped_clock import SteppedClock
+from drivers.emulation.w1 import EmulatedW1, Scratchpad
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.interface import EdgeCounter, FittedSensor, ReadError
 from drivers.registry import BrokenDriverError, driver_type, guarded
@@ -72,6 +73,7 @@ class EmulatedBoard:
         self._environment = environment
         self._faults = Faults(faults, environment.start_ns)
         self._counters: dict[int, EmulatedCounter] = {}
+        self._w1 = EmulatedW1()
         self._levels: dict[int, Callable[[], bool]] = {}
         self._i2c = EmulatedI2c({})
         self._shared_i2c = SharedI2c(self._i2c)
@@ -98,6 +100,10 @@ class EmulatedBoard:
     def dht_edges(self, pin: int) -> Callable[[], array[int]]:
         """The data line of the DHT11 at a pin; silent where none is fitted."""
         return self._dhts.get(pin) or (lambda: array("H"))
+
+    def w1(self) -> EmulatedW1:
+        """The kernel's 1-Wire bus."""
+        return self._w1
 
     def connect_gpsd(self, host: str, port: int) -> EmulatedGpsd:
         """A connection to the emulated gpsd. Raises ReadError where no receiver is fitted."""
@@ -160,6 +166,11 @@ class EmulatedBoard:
         edges = EmulatedDht11(air(), air).edges
         self._dhts[pin] = self._faults.edges(sensor, edges, self.now_ns)
         return lambda: self._dhts.__delitem__(pin)
+
+    def add_w1(self, device: str, scratchpad: Scratchpad, sensor: str) -> Remove:
+        """A thermometer on the kernel's 1-Wire bus."""
+        self._w1.slaves[device] = self._faults.scratchpad(sensor, scratchpad, self.now_ns)
+        return lambda: self._w1.slaves.__delitem__(device)
 
     def add_receiver(self, host: str, port: int, locate: Locate) -> Remove:
         """A gpsd with a receiver."""

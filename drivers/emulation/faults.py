@@ -28,8 +28,8 @@ FITS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
     "icing": _CUPS,
     "drift": (*_CUPS, "analog", "pyranometer"),
     "spike": (*_CUPS, *_VOLTS),
-    "open-input": _VOLTS,
-    "bit-errors": ("dht11",),
+    "open-input": (*_VOLTS, "w1"),
+    "bit-errors": ("dht11", "w1"),
 }
 """The drivers whose hardware can fail each way."""
 
@@ -137,6 +137,20 @@ class Faults:
         """Whether a frame on a data line at an instant arrives with an error."""
         chance = _chance(f"{sensor} errs", time_ns - self._start_ns)
         return any(chance < fault.strength() for fault in self._of(sensor, ("bit-errors",), time_ns))
+
+    def scratchpad(
+        self, sensor: str, scratchpad: Callable[[], bytes | None], now_ns: Callable[[], int]
+    ) -> Callable[[], bytes | None]:
+        """What arrives of a thermometer's bytes: none while its wire is off, now and then a wrong bit."""
+
+        def faulty() -> bytes | None:
+            found, time_ns = scratchpad(), now_ns()
+            if found is None or self._of(sensor, ("open-input",), time_ns):
+                return None
+            flipped = 1 << int(_chance(f"{sensor} bit", time_ns) * 72) if self.errs(sensor, time_ns) else 0
+            return (int.from_bytes(found, "big") ^ flipped).to_bytes(len(found), "big")
+
+        return faulty
 
     def edges(
         self, sensor: str, edges: Callable[[], array[int]], now_ns: Callable[[], int]

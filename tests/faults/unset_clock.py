@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from drivers.interface import Board, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
+from drivers.interface import W1, Board, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
 from gateway.clock.system_clock import Machine, since_boot_ns
 from gateway.commands.arguments import override
 from gateway.config import Config, load
@@ -88,6 +88,9 @@ class MachineTime:
 
     def iio(self) -> Iio:
         return self._board.iio()
+
+    def w1(self) -> W1:
+        return self._board.w1()
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         return self._board.refit(sensors)

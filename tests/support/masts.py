@@ -38,6 +38,7 @@ ALL_KINDS = (
         "level", "analog", quantity=QUANTITIES["voltage"], adc=AdcOptions(0x4A, 3), slope=100.0, divider=2.0
     ),
     fitted("rain", "pulse", quantity=QUANTITIES["precipitation"], pin=25, slope=0.2, debounce_s=0.2),
+    fitted("panel", "w1", quantity=QUANTITIES["module_temperature"]),
     fitted("air", "scd4x"),
     fitted("gps", "gpsd", latitude=27.7, longitude=85.5),
     fitted(

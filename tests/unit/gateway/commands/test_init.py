@@ -37,7 +37,7 @@ def _given(driver: str) -> str:
         "pin": "17",
         "slope": "0.765",
         "device": "dht11",
-        "quantity": "voltage",
+        "quantity": "temperature" if driver == "w1" else "voltage",
         "north_offset_deg": "240",
         "channels": '[{ quantity = "temperature", attribute = "in_temp" }]',
     }

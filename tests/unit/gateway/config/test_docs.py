@@ -43,6 +43,7 @@ DEFAULTS = {
     ("wind-vane", "adc"): "input 0, 4.096 V, 3.3 V",
     ("analog", "slope"): "none: 1, where the quantity is in the signal's unit",
     ("analog", "signal_range"): "none; with a shunt `[3.6, 21]`",
+    ("w1", "device"): "none: the only one there is",
 }
 
 

@@ -408,7 +408,7 @@ def test_problems_of_the_file_keep_their_lines_beside_overrides(path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("name", ["mast", "simulated", "replay-nrg"])
+@pytest.mark.parametrize("name", ["mast", "river", "simulated", "replay-nrg"])
 def test_examples_pass(name: str) -> None:
     config, problems = check(EXAMPLES / f"{name}.toml")
     assert config is not None
@@ -481,7 +481,7 @@ def test_no_text_makes_check_raise(path: Path, text: str) -> None:
 @settings(
     deadline=None, max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(data=st.data(), name=st.sampled_from(["mast", "replay-nrg", "simulated"]))
+@given(data=st.data(), name=st.sampled_from(["mast", "replay-nrg", "river", "simulated"]))
 def test_no_value_changed_makes_check_raise(path: Path, data: st.DataObject, name: str) -> None:
     lines = (EXAMPLES / f"{name}.toml").read_text().splitlines()
     keyed = [number for number, line in enumerate(lines) if "=" in line and not line.startswith("#")]
