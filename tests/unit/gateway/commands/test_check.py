@@ -72,9 +72,9 @@ def test_json_of_a_good_config(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["summary"] == {
         "gateway": "demo-mast",
         "board": "simulated",
-        "sensors": 11,
-        "channels": 12,
-        "readings_per_s": 9.3,
+        "sensors": 12,
+        "channels": 13,
+        "readings_per_s": 10.3,
     }
 
 

@@ -417,7 +417,7 @@ def test_examples_pass(name: str) -> None:
 
 def test_examples_are_the_masts_they_describe(path: Path) -> None:
     simulated = load(EXAMPLES / "simulated.toml")
-    assert len(simulated.sensors) == 11
+    assert len(simulated.sensors) == 12
     assert {sensor.height_m for sensor in simulated.sensors if sensor.driver == "hall-anemometer"} == {
         20,
         30,
