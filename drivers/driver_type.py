@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from drivers.generic.modbus_port import ModbusPort
 from drivers.interface import Board, Channel, Driver, DriverError, FittedSensor, Located, Position
 
 
@@ -79,6 +80,9 @@ class I2cDevice(Protocol):
         """The chip's next bytes. Raises OSError where it doesn't acknowledge."""
 
 
+Words = Callable[[], Mapping[tuple[str, int], int] | None]
+"""Words of an emulated Modbus device by table and address; None: it doesn't answer."""
+
 Remove = Callable[[], None]
 """Takes an emulated sensor, or a part of it, off its board."""
 
@@ -95,6 +99,9 @@ class EmulatedHardware(Protocol):
 
     def value(self, channel: str, time_ns: int | None = None) -> float | None:
         """The environment's value of ``sensor.quantity``, now or at an instant."""
+
+    def accumulated(self, channel: str, start_ns: int, end_ns: int) -> float:
+        """What an accumulated quantity adds between two instants of event time."""
 
     def add_chip(self, address: int, chip: I2cDevice) -> Remove:
         """A chip on the I2C bus."""
@@ -136,6 +143,9 @@ class EmulatedHardware(Protocol):
 
     def add_receiver(self, host: str, port: int, locate: Callable[[int], Position | None]) -> Remove:
         """A gpsd whose receiver is at a position that is a function of event time (ns)."""
+
+    def add_modbus(self, port: ModbusPort, unit_id: int, words: Words, sensor: str) -> Remove:
+        """Registers of a Modbus device; several sensors may be one device."""
 
     def add_iio(
         self, name: str, place: str | None, attributes: Mapping[str, Callable[[], str | None]]

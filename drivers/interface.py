@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from drivers.generic.modbus_port import ModbusPort, ModbusRegisters
+
 
 class DriverError(Exception):
     """Root of everything a driver or a board raises on purpose."""
@@ -19,6 +21,10 @@ class ReadError(DriverError):
 
 class ChecksumError(ReadError):
     """The sensor answered, and the answer is damaged."""
+
+
+class SilentError(ReadError):
+    """Nothing answers: each further request would keep a shared line busy until its time-out."""
 
 
 class BoardError(DriverError):
@@ -348,6 +354,9 @@ class Board(Protocol):
 
     def iio(self) -> Iio:
         """The kernel's IIO devices."""
+
+    def modbus(self, port: ModbusPort) -> ModbusRegisters:
+        """The Modbus devices at a port; connected at the first request. Raises BoardError."""
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """Check another set of sensors; calling the result makes the change. Raises BoardError.

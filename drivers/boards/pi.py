@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
+from drivers.generic.modbus_port import ModbusPort
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.edge_counter import CallbackCounter
 from drivers.hardware.gpio_chip import ChipCounter, Kernel, NoHeaderChipError
 from drivers.hardware.gpio_library import gpio_errors, gpio_library
 from drivers.hardware.iio_sysfs import SysfsIio
+from drivers.hardware.modbus_line import ModbusLine, ModbusLines
 from drivers.hardware.quiet_import import quiet_import
 from drivers.hardware.socket_lines import SocketLines
 from drivers.hardware.w1_sysfs import SysfsW1
@@ -69,6 +71,7 @@ class PiBoard:
         self._lock = threading.Lock()
         self._i2c: Any = None
         self._shared: SharedI2c | None = None
+        self._modbus = ModbusLines()
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Count a pin's falling edges by the board's option ``counting``. Raises BoardError."""
@@ -111,12 +114,17 @@ class PiBoard:
         """The kernel's IIO devices, in sysfs."""
         return SysfsIio()
 
+    def modbus(self, port: ModbusPort) -> ModbusLine:
+        """The Modbus devices at a port. Raises BoardError where pymodbus isn't installed."""
+        return self._modbus.line(port)
+
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """Nothing to prepare: each driver claims its own pin or chip when it starts."""
         return lambda: None
 
     def close(self) -> None:
-        """Release the bus."""
+        """Release the buses."""
+        self._modbus.close()
         with self._lock:
             bus, self._i2c, self._shared = self._i2c, None, None
         if bus is not None:

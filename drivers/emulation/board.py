@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drivers.ads1115 import adc_pins
-from drivers.driver_type import I2cDevice, Remove
+from drivers.driver_type import I2cDevice, Remove, Words
 from drivers.emulation.ads1115 import EmulatedAds1115, Volts
 from drivers.emulation.dht import Air, EmulatedDht11
 from drivers.emulation.environment import SECOND_NS, Environment
@@ -17,9 +17,12 @@ from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_
 from drivers.emulation.gpsd import EmulatedGpsd, Locate
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.emulation.iio import Attribute, EmulatedIio
+from drivers.emulation.modbus import EmulatedModbus
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.emulation.w1 import EmulatedW1, Scratchpad
+from drivers.generic.modbus_port import ModbusPort
 from drivers.hardware.bus_lock import SharedI2c
+from drivers.hardware.modbus_line import ModbusLine, ModbusLines
 from drivers.interface import EdgeCounter, FittedSensor, ReadError
 from drivers.registry import BrokenDriverError, driver_type, guarded
 
@@ -79,6 +82,8 @@ class EmulatedBoard:
         self._shared_i2c = SharedI2c(self._i2c)
         self._iio = EmulatedIio()
         self._pulses: list[_Pulses] = []
+        self._modbus = EmulatedModbus()
+        self._modbus_lines = ModbusLines(self._modbus.connect)
         self._dhts: dict[int, Callable[[], array[int]]] = {}
         self._receivers: dict[tuple[str, int], Locate] = {}
         self._adcs: dict[int, EmulatedAds1115] = {}
@@ -116,6 +121,10 @@ class EmulatedBoard:
         """The kernel's IIO devices."""
         return self._iio
 
+    def modbus(self, port: ModbusPort) -> ModbusLine:
+        """The Modbus devices at a port."""
+        return self._modbus_lines.line(port)
+
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         """Check another set of sensors; those that stay keep their chips and pulse trains."""
         change_environment = self._environment.refit(sensors)
@@ -135,6 +144,17 @@ class EmulatedBoard:
     def value(self, channel: str, time_ns: int | None = None) -> float | None:
         """The environment's value of ``sensor.quantity``, now or at an instant; None where it has none."""
         return self._environment.value(channel, self.now_ns() if time_ns is None else time_ns)
+
+    def accumulated(self, channel: str, start_ns: int, end_ns: int) -> float:
+        """What an accumulated quantity adds between two instants; a piece's value spreads evenly over it."""
+        total = 0.0
+        while start_ns < end_ns:
+            piece_start_ns, piece_end_ns = self._environment.piece(start_ns)
+            until_ns = min(end_ns, piece_end_ns)
+            share = (until_ns - start_ns) / (piece_end_ns - piece_start_ns)
+            total += share * (self._environment.value(channel, start_ns) or 0.0)
+            start_ns = until_ns
+        return total
 
     def add_pulses(
         self,
@@ -180,6 +200,16 @@ class EmulatedBoard:
     def add_iio(self, name: str, place: str | None, attributes: Mapping[str, Attribute]) -> Remove:
         """Attributes of an IIO device."""
         return self._iio.add(name, place, attributes)
+
+    def add_modbus(self, port: ModbusPort, unit_id: int, words: Words, sensor: str) -> Remove:
+        """Registers of a Modbus device."""
+        loose = self._faults.loose(sensor, self.now_ns)
+        return self._modbus.add(
+            port,
+            unit_id,
+            lambda: None if loose() else words(),
+            lambda: self._faults.errs(sensor, self.now_ns()),
+        )
 
     def add_chip(self, address: int, chip: I2cDevice) -> Remove:
         """A chip on the I2C bus."""

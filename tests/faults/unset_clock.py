@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from drivers.generic.modbus_port import ModbusPort, ModbusRegisters
 from drivers.interface import W1, Board, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
 from gateway.clock.system_clock import Machine, since_boot_ns
 from gateway.commands.arguments import override
@@ -91,6 +92,9 @@ class MachineTime:
 
     def w1(self) -> W1:
         return self._board.w1()
+
+    def modbus(self, port: ModbusPort) -> ModbusRegisters:
+        return self._board.modbus(port)
 
     def refit(self, sensors: Sequence[FittedSensor]) -> Callable[[], None]:
         return self._board.refit(sensors)

@@ -134,6 +134,7 @@ def test_all_that_is_needed_is_inside_and_nothing_else(tree: Path) -> None:
         "pydantic",
         "confluent_kafka",
         "paho",
+        "pymodbus",
         "adafruit_dht.py",
     } <= {path.name for path in library.iterdir()}
     for absent in ("spark_jobs", "pyspark", "pip", "systemd", "lgpio.py", "RPi", "duckdb", "pytest", "tests"):
