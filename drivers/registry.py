@@ -21,11 +21,11 @@ PLUG_INS: Final = "fieldgate.drivers"
 """The entry point group."""
 
 DRIVERS: Final = (
-    "analog", "bp20", "dht11", "gpsd", "hall-anemometer", "iio", "pulse", "pyranometer", "scd4x",
-    "w1", "wind-vane",
+    "analog", "bp20", "dht11", "gpsd", "hall-anemometer", "iio", "modbus", "pulse", "pyranometer",
+    "scd4x", "w1", "wind-vane",
 )  # fmt: skip
 """The built-in drivers; each is described in ``TYPE`` of its module."""
-_GENERIC: Final = frozenset({"analog", "pulse", "w1"})
+_GENERIC: Final = frozenset({"analog", "modbus", "pulse", "w1"})
 """Those whose module is in ``generic``."""
 
 _loaded: dict[str, DriverType] = {}

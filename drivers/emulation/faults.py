@@ -28,8 +28,8 @@ FITS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
     "icing": _CUPS,
     "drift": (*_CUPS, "analog", "pyranometer"),
     "spike": (*_CUPS, *_VOLTS),
-    "open-input": (*_VOLTS, "w1"),
-    "bit-errors": ("dht11", "w1"),
+    "open-input": (*_VOLTS, "modbus", "w1"),
+    "bit-errors": ("dht11", "modbus", "w1"),
 }
 """The drivers whose hardware can fail each way."""
 

@@ -105,7 +105,7 @@ def _driver(
 ) -> DriverType | None:
     """A driver by name; None after its problem was noted. ``names`` are those of all installed drivers."""
     if name not in DRIVERS and name not in names():
-        message = f"{quote(name)} is no driver; there are {', '.join(names())}"
+        message = f"{quote(name)} isn't one; there are {', '.join(names())}"
         source.error((*path, "driver"), message, nearest(name, names()))
         return None
     try:

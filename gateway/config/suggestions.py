@@ -13,13 +13,14 @@ from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
 from gateway.config.quality_rules import QualityRules
 
 _SAME: Final[Mapping[str, tuple[str, ...]]] = {
-    "altitude": ("elevation_m",), "address": ("listen", "host"), "boom": ("boom_deg",), "port": ("listen",),
+    "altitude": ("elevation_m",), "address": ("listen", "host"), "baud": ("baudrate",), "boom": ("boom_deg",),
     "broker": ("bootstrap_servers", "host"), "brokers": ("bootstrap_servers",), "db": ("path",),
     "direction": ("boom_deg",), "gpio": ("pin",), "host": ("listen", "bootstrap_servers"), "id": ("name",),
     "kind": ("driver", "payload"), "lat": ("latitude",), "lon": ("longitude",), "max_size": ("max_bytes",),
-    "name": ("id",), "server": ("bootstrap_servers", "host"), "servers": ("bootstrap_servers",),
-    "size": ("max_bytes",), "topic": ("filter", "topic_root"), "twin": ("pair",),
-    "type": ("driver", "kind", "payload"),
+    "name": ("id",), "port": ("listen", "device"), "register": ("address",), "scale": ("slope",),
+    "server": ("bootstrap_servers", "host"), "servers": ("bootstrap_servers",), "size": ("max_bytes",),
+    "slave": ("unit_id",), "slave_id": ("unit_id",), "topic": ("filter", "topic_root"), "twin": ("pair",),
+    "type": ("driver", "kind", "payload"), "unit": ("unit_id",),
 }  # fmt: skip
 """Other words for a key; the first that the table has is proposed."""
 _SECTIONS_WITHIN: Final = {"properties": "kafka.properties", "columns": "board.columns"}

@@ -119,10 +119,13 @@ def check_wiring(
         own = {claim.part: claim for claim in claims}
         reported: set[tuple[str, ...]] = set()
         for part, claim in own.items():
-            owners = [owner for other, owner in taken.get(part, ()) if claim.clashes(other)]
-            if owners and claim.key not in reported:
+            clashing = [(other, owner) for other, owner in taken.get(part, ()) if claim.clashes(other)]
+            if clashing and claim.key not in reported:
                 reported.add(claim.key)
-                source.error((*path, *claim.key), f"{part} is {owners[0]} already: each needs its own")
+                other, owner = clashing[0]
+                differ = f": {other.shared}, not {claim.shared}; set both alike"
+                why = differ if claim.shared and other.shared else ": each needs its own"
+                source.error((*path, *claim.key), f"{part} is {owner} already{why}")
         for part, claim in own.items():
             line = source.line((*path, *claim.key))
             place = "" if line is None else f" (line {line})"

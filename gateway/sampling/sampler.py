@@ -283,7 +283,7 @@ class Sampler:
         for channel in self._driver.channels:
             measured = read if isinstance(read, str) else read.get(channel.quantity, "READ_ERROR")
             if isinstance(measured, Measurement) and not _is_finite(measured):
-                self._failed(ReadError(f"{channel.quantity} is not a finite number"))
+                self._failed(ReadError(f"the sensor reports no value of {channel.quantity}"))
                 measured, answered = "READ_ERROR", False
             reading = self._readings.make(channel, period, measured)
             self._context.compensation.store(reading, self._context.clock.monotonic())

@@ -13,6 +13,7 @@ from drivers.ads1115 import AdcOptions
 from drivers.boards.registry import BOARDS, open_board
 from drivers.boards.replay import ReplayColumn
 from drivers.emulation.board import EmulatedBoard
+from drivers.generic.modbus import ModbusRegister
 from drivers.iio import IioChannel
 from drivers.interface import Driver, FittedSensor, Measurement, ReadError
 from drivers.registry import driver_type
@@ -48,6 +49,15 @@ ALL_KINDS = (
         channels=(
             IioChannel(QUANTITIES["temperature"], "in_temp"),
             IioChannel(QUANTITIES["humidity"], "in_humidityrelative"),
+        ),
+    ),
+    fitted(
+        "roof",
+        "modbus",
+        device="/dev/ttyUSB0",
+        registers=(
+            ModbusRegister(QUANTITIES["irradiance"], 2, "s32", slope=0.01),
+            ModbusRegister(QUANTITIES["temperature"], 6, "s16", scale_address=9),
         ),
     ),
 )

@@ -11,10 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading
+from drivers.generic.modbus import ModbusRegister
 from drivers.interface import FittedSensor
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
@@ -22,7 +25,7 @@ from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
-from tests.support.masts import NRG_COLUMNS, NRG_MAST, replayed
+from tests.support.masts import NRG_COLUMNS, NRG_MAST, fitted, replayed
 from tests.support.nrg_csv import write_nrg_csv
 from tests.support.servers import eventually
 from tests.unit.drivers.test_replay import REAL_FILE
@@ -31,6 +34,37 @@ SECONDS = 1200
 PULSES = {"cup-a": (0.765, 0.35), "cup-b": (0.765, 0.35), "cup-s1": (0.0935, 0.139)}
 # One step of the converter, one tenth of a DHT11: the value is within half of it.
 STEPS = {"baro.pressure": 0.0041, "sun.irradiance": 0.78125, "dht.temperature": 0.1, "dht.humidity": 0.1}
+
+
+LINE: Mapping[str, Any] = {"driver": "modbus", "device": "/dev/ttyUSB0"}
+MODBUS_MAST = (
+    fitted("cup-a", **LINE, unit_id=1, registers=(ModbusRegister(QUANTITIES["wind_speed"], 0, "f32"),)),
+    fitted(
+        "baro",
+        **LINE,
+        unit_id=2,
+        registers=(ModbusRegister(QUANTITIES["pressure"], 4, "u16", table="input", scale_address=2),),
+    ),
+    fitted(
+        "sun",
+        **LINE,
+        unit_id=3,
+        registers=(ModbusRegister(QUANTITIES["irradiance"], 2, "s32", word_order="little", slope=0.01),),
+    ),
+    fitted(
+        "dht",
+        **LINE,
+        unit_id=4,
+        registers=(
+            ModbusRegister(QUANTITIES["temperature"], 0, "s16", slope=0.1),
+            ModbusRegister(QUANTITIES["humidity"], 1, "u16", slope=0.1),
+        ),
+    ),
+)
+"""Four devices on one RTU line."""
+MODBUS_STEPS = {"cup-a.wind_speed": 2**-19, "baro.pressure": 0.01, "sun.irradiance": 0.01} | {
+    f"dht.{quantity}": 0.1 for quantity in ("temperature", "humidity")
+}
 
 
 @pytest.fixture(params=["simulated", "recorded"])
@@ -115,3 +149,13 @@ def test_every_channel_comes_back_within_its_quantisation(
     for channel, deviation in worst.items():
         record_property(channel, f"{deviation:.2g}")
         print(f"{mast_file.name} {channel}: {deviation:.3g}")  # noqa: T201 - with pytest -s, for the docs
+
+
+def test_every_modbus_register_comes_back_within_its_quantisation(mast_file: Path) -> None:
+    readings, truth = sampled(mast_file, MODBUS_MAST, 1.0), figures(mast_file)
+    assert set(readings) == set(MODBUS_STEPS)
+    for channel, step in MODBUS_STEPS.items():
+        measured = [math.nan if reading.value is None else reading.value for reading in readings[channel]]
+        worst = max(abs(one - other) for one, other in zip(measured, truth[channel], strict=True))
+        assert worst <= step / 2 * (1 + 1e-9)
+        print(f"{mast_file.name} Modbus {channel}: {worst:.3g}")  # noqa: T201 - with pytest -s, for the docs

@@ -40,8 +40,13 @@ def _given(driver: str) -> str:
         "quantity": "temperature" if driver == "w1" else "voltage",
         "north_offset_deg": "240",
         "channels": '[{ quantity = "temperature", attribute = "in_temp" }]',
+        "registers": '[{ quantity = "power", address = 40083 }]',
+        "host": "plant",
     }
     required = [key.name for key in keys_of(driver_type(driver).options) if key.required]
+    if driver == "modbus":
+        # That or a device.
+        required.append("host")
     return ",".join(f"{name}={values[name]}" for name in required)
 
 

@@ -1,0 +1,383 @@
+"""Any instrument with Modbus registers: RTU on a serial line (RS-485), or TCP.
+
+A register's number, times ten to its scale factor where it has one, is raw; value = slope · raw + offset.
+Registers that are near each other come in one request. A quantity that the device reports as not implemented
+has no value, the others have theirs. Several sensors may be on one port, also several parts of one device:
+their requests take turns, and a device that stays silent is asked less and less often, up to 30 s.
+
+An accumulated quantity (energy) is a counter of the device: its raw is the count, its value slope · what was
+counted since the reading before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from annotated_types import Ge, Le
+
+from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, OptionError, Remove
+from drivers.generic.modbus_port import ModbusPort, ModbusRegisters
+from drivers.generic.modbus_registers import (
+    SCALE_LIMIT,
+    Block,
+    RegisterType,
+    Table,
+    WordOrder,
+    counter_end,
+    decode,
+    encode,
+    is_missing,
+    limits,
+    plan,
+    scaled,
+    width,
+)
+from drivers.interface import (
+    Board,
+    Channel,
+    ChecksumError,
+    FittedSensor,
+    Located,
+    Measurement,
+    ReadError,
+    SilentError,
+)
+from drivers.option_docs import Meaning, MeasuredQuantity
+from drivers.running_total import added
+
+_PATIENCE: Final = 3
+"""So many requests in a row stay unanswered before a device is asked less often."""
+_LONGEST_PAUSE_S: Final = 30.0
+_LONGEST_READ_S: Final = 15.0
+_HIGHEST_UNIT: Final = 247
+"""On a serial line; 0 is a broadcast there, which nothing answers."""
+_FRAME_BYTES: Final = 13
+
+Limit = Annotated[float, Ge(-1e9), Le(1e9)]
+Address = Annotated[int, Ge(0), Le(65535)]
+_RANGE: Final = Meaning("the sensor's range; what can occur unless given", "the quantity's unit")
+_SERIAL: Final = "the serial line's"
+
+
+@dataclass(frozen=True, slots=True)
+class ModbusRegister:
+    """One quantity: where its number is and what it means."""
+
+    quantity: MeasuredQuantity
+    address: Annotated[Address, Meaning("of its first register, counted from 0")]
+    type: Annotated[RegisterType, Meaning("unsigned, signed or floating point, and its bits")] = "u16"
+    table: Annotated[Table, Meaning("which registers: function 3 or 4")] = "holding"
+    word_order: Annotated[WordOrder, Meaning("which of several registers is first: the high one is big")] = (
+        "big"
+    )
+    slope: Annotated[Limit, Meaning("value = slope · number + offset", "the quantity's unit")] = 1.0
+    offset: Annotated[Limit, Meaning("value = slope · number + offset", "the quantity's unit")] = 0.0
+    scale_address: Annotated[
+        Address | None, Meaning("the register with its power of ten (SunSpec's scale factor)")
+    ] = None
+    missing: Annotated[tuple[int, ...], Meaning("numbers or bit patterns that are no value, as 0x8000")] = ()
+    min: Annotated[Limit | None, _RANGE] = None
+    max: Annotated[Limit | None, _RANGE] = None
+
+    @property
+    def spans(self) -> tuple[Block, ...]:
+        """The registers it needs."""
+        value = Block(self.table, self.address, width(self.type))
+        return (value,) if self.scale_address is None else (value, Block(self.table, self.scale_address, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class ModbusOptions:
+    """A device on a serial line or in the network, and what is read from it."""
+
+    registers: Annotated[tuple[ModbusRegister, ...], Meaning("one table for each quantity")]
+    device: Annotated[str | None, Meaning("the serial port; /dev/serial/by-id/… stays the same")] = None
+    host: Annotated[str | None, Meaning("name or address in the network, instead of device")] = None
+    port: Annotated[int, Ge(1), Le(65535), Meaning("its TCP port")] = 502
+    rtu_over_tcp: Annotated[bool, Meaning("frames as on a serial line, through a plain converter")] = False
+    baudrate: Annotated[int, Ge(300), Le(4_000_000), Meaning(_SERIAL, "Bd")] = 19_200
+    parity: Annotated[Literal["even", "odd", "none"], Meaning(_SERIAL)] = "even"
+    stop_bits: Annotated[Literal[1, 2], Meaning(_SERIAL)] = 1
+    unit_id: Annotated[int, Ge(0), Le(255), Meaning("the device's address on its line")] = 1
+    timeout_s: Annotated[float, Ge(0.05), Le(5), Meaning("how long it may take to answer", "s")] = 1.0
+    gap: Annotated[int, Ge(0), Le(120), Meaning("registers between two that are read along")] = 8
+    largest_read: Annotated[int, Ge(4), Le(125), Meaning("registers that one request may have")] = 125
+
+    @property
+    def line(self) -> ModbusPort:
+        """The port, with what two sensors on it must agree on."""
+        if self.device is None:
+            return ModbusPort(None, self.host, self.port, self.rtu_over_tcp)
+        return ModbusPort(self.device, baudrate=self.baudrate, parity=self.parity, stop_bits=self.stop_bits)
+
+    @property
+    def requests(self) -> tuple[Block, ...]:
+        """What is requested at each read."""
+        spans = (span for register in self.registers for span in register.spans)
+        return plan(spans, self.gap, self.largest_read)
+
+
+Words = dict[tuple[str, int], int]
+"""By table and address."""
+
+
+def number_of(register: ModbusRegister, words: Words) -> tuple[float, int]:
+    """A register's number, scaled, and its scale factor; NaN where the device says that it has none."""
+    number = decode(
+        [words[register.table, register.address + at] for at in range(width(register.type))],
+        register.type,
+        register.word_order,
+    )
+    sunspec = register.scale_address is not None
+    if is_missing(number, register.type, register.missing, sunspec=sunspec):
+        return math.nan, 0
+    if register.scale_address is None:
+        return float(number), 0
+    scale = int(decode([words[register.table, register.scale_address]], "s16"))
+    return scaled(number, scale), scale
+
+
+def modbus_channels(options: ModbusOptions) -> tuple[Channel, ...]:
+    """The channels of the configuration; raw is a plain number."""
+    return tuple(Channel.of(each.quantity, "1", each.min, each.max) for each in options.registers)
+
+
+class Modbus:
+    """One device, or a part of it."""
+
+    def __init__(self, board: Board, options: ModbusOptions) -> None:
+        self.channels = modbus_channels(options)
+        self.accumulates = _accumulates(options)
+        self._counts: dict[str, float] = {}
+        self._board = board
+        self._options = options
+        self._requests = options.requests
+        self._line: ModbusRegisters | None = None
+        self._missing: tuple[ModbusRegister, ...] = ()
+        self._reads = self._damaged = self._unanswered = 0
+        self._again_s = -math.inf
+        self._silence = ""
+
+    def start(self) -> None:
+        """Load the library, and see where counters stand. Raises BoardError."""
+        self._line = self._board.modbus(self._options.line)
+        if self.accumulates:
+            # Where that fails, the first read that succeeds finds where they stand.
+            with suppress(ReadError):
+                self.read()
+
+    def read(self) -> tuple[Measurement, ...]:
+        """Each register, read now. Raises SilentError, ChecksumError, ReadError."""
+        if self._line is None:
+            raise ReadError("the Modbus device isn't started")
+        now_s = self._board.monotonic()
+        if now_s < self._again_s:
+            raise SilentError(self._silence)
+        self._reads += 1
+        try:
+            words = self._words(self._line, now_s)
+        except SilentError as error:
+            self._unanswered += 1
+            if self._unanswered >= _PATIENCE:
+                pause_s = min(2.0 ** (self._unanswered - _PATIENCE), _LONGEST_PAUSE_S)
+                self._again_s, self._silence = self._board.monotonic() + pause_s, str(error)
+            raise
+        except ChecksumError:
+            self._damaged += 1
+            raise
+        self._unanswered = 0
+        numbers = [(each, *number_of(each, words)) for each in self._options.registers]
+        self._missing = tuple(each for each, number, _ in numbers if math.isnan(number))
+        if len(self._missing) == len(numbers):
+            raise ReadError("; ".join(map(_not_implemented, self._missing)))
+        return tuple(self._measurement(*each) for each in numbers)
+
+    def _measurement(self, register: ModbusRegister, number: float, scale: int) -> Measurement:
+        quantity, value = register.quantity.name, number
+        if self.accumulates and not math.isnan(number):
+            before, self._counts[quantity] = self._counts.get(quantity), number
+            step = None if before is None else added(before, number, counter_end(register.type, scale))
+            value = math.nan if step is None else step
+        return Measurement(quantity, register.slope * value + register.offset, number)
+
+    def stop(self) -> None:
+        """End the connection; other sensors on the port make a new one."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+        self._again_s, self._counts = -math.inf, {}
+        self._reads = self._damaged = self._unanswered = 0
+
+    def diagnose(self) -> tuple[str, ...]:
+        """Damaged answers among those since the start, and quantities that the device doesn't have."""
+        damaged = (
+            f"{self._damaged} of {self._reads} answers were damaged: check the termination at both ends of"
+            " the line, its common ground and its way past other cables"
+        )
+        missing = tuple(map(_not_implemented, self._missing))
+        return (damaged, *missing) if self._damaged else missing
+
+    def _words(self, line: ModbusRegisters, begin_s: float) -> Words:
+        words: Words = {}
+        for block in self._requests:
+            if self._board.monotonic() - begin_s > _LONGEST_READ_S:
+                raise ReadError(f"{len(self._requests)} requests take over {_LONGEST_READ_S:g} s")
+            read = line.read_registers(
+                self._options.unit_id, block.table, block.address, block.count, self._options.timeout_s
+            )
+            words |= {(block.table, block.address + at): word for at, word in enumerate(read)}
+        return words
+
+
+def _accumulates(options: ModbusOptions) -> bool:
+    return any(each.quantity.kind == "accumulated" for each in options.registers)
+
+
+def _not_implemented(register: ModbusRegister) -> str:
+    return (
+        f"the device has no {register.quantity.name} at present: {register.table} register"
+        f" {register.address} holds its code for that"
+    )
+
+
+def settle(options: ModbusOptions, _site: Located | None) -> ModbusOptions:
+    """The options as they are. Raises OptionError where they can't be used together."""
+    if (options.device is None) == (options.host is None):
+        what = "both are given" if options.device is not None else "neither is given"
+        raise OptionError(("device",), f"a serial device or a host, one of them: {what}")
+    if options.device is not None and not 1 <= options.unit_id <= _HIGHEST_UNIT:
+        raise OptionError(
+            ("unit_id",), f"must be 1 to {_HIGHEST_UNIT} on a serial line, not {options.unit_id}"
+        )
+    if not options.registers:
+        raise OptionError(("registers",), "must have one table for each quantity")
+    seen: set[str] = set()
+    for position, register in enumerate(options.registers):
+        key, name = ("registers", position), register.quantity.name
+        if name in seen:
+            raise OptionError(
+                (*key, "quantity"), f"there is another {name}: write a second [[sensor]] on the same port"
+            )
+        seen.add(name)
+        if register.quantity.kind == "position":
+            raise OptionError((*key, "quantity"), 'a position isn\'t read by Modbus: use driver = "gpsd"')
+        if (register.quantity.kind == "accumulated") != _accumulates(options):
+            raise OptionError(
+                (*key, "quantity"),
+                f"{name} is read when a period begins, what is accumulated when it ends: write a second"
+                " [[sensor]] on the same port",
+            )
+        if register.quantity.kind == "accumulated" and register.offset != 0:
+            raise OptionError((*key, "offset"), f"{name} is accumulated: what is counted has no offset")
+        if register.slope == 0:
+            raise OptionError((*key, "slope"), "must not be 0")
+        if register.address + width(register.type) > 1 << 16:
+            raise OptionError((*key, "address"), f"{register.type} ends beyond the last register, 65535")
+        if register.scale_address is not None and register.type[0] == "f":
+            raise OptionError((*key, "scale_address"), f"a {register.type} has no scale factor")
+        channel = Channel.of(register.quantity, "1", register.min, register.max)
+        if channel.lower >= channel.upper:
+            raise OptionError(
+                (*key, "min" if register.min is not None else "max"),
+                f"leaves no range: {channel.lower:g} to {channel.upper:g} {channel.unit}",
+            )
+    return options
+
+
+def claims(options: ModbusOptions) -> Iterator[Claim]:
+    """The port with its settings, and each register: read twice it would be one quantity twice."""
+    line = options.line
+    if line.device is not None:
+        settings = f"{line.baudrate} Bd, parity {line.parity}, stop_bits {line.stop_bits}"
+        yield Claim(f"serial port {line.device}", ("device",), shared=f"Modbus at {settings}")
+    else:
+        frames = "RTU frames" if line.rtu else "TCP frames"
+        yield Claim(f"Modbus at {line.name}", ("host",), shared=frames)
+    for register in options.registers:
+        place = f"{register.table} register {register.address} of unit {options.unit_id}"
+        yield Claim(f"{place} at {line.name}", ("registers",))
+
+
+def concerns(options: ModbusOptions, nameplate: Nameplate) -> Iterator[Concern]:
+    """Requests that fill the line."""
+    requests = options.requests
+    seconds = options.line.character_s * sum(8 + _FRAME_BYTES + 2 * each.count for each in requests)
+    if seconds > nameplate.interval_s / 2:
+        yield Concern(
+            ("interval_s",),
+            f"{len(requests)} requests take {seconds:.2g} s at {options.baudrate} Bd without the device's own"
+            f" time, the interval is {nameplate.interval_s:g} s",
+        )
+
+
+def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
+    """A device whose registers hold the environment's values; silent where it lacks one of them."""
+    options: ModbusOptions = sensor.options
+    # Up to when each counter has counted, and how much: 0 may be a device's code for none.
+    counts: dict[str, tuple[int, float]] = {}
+
+    def counted(channel: str) -> float:
+        now_ns = hardware.now_ns()
+        since_ns, count = counts.get(channel, (now_ns, 1.0))
+        count += hardware.accumulated(channel, since_ns, now_ns)
+        counts[channel] = now_ns, count
+        return count
+
+    def words() -> Words | None:
+        found: Words = {}
+        for register in options.registers:
+            channel = f"{sensor.name}.{register.quantity.name}"
+            value = hardware.value(channel)
+            if value is None:
+                return None
+            if register.quantity.kind == "accumulated":
+                value = counted(channel)
+            found |= _registers_with(register, (value - register.offset) / register.slope)
+        return found
+
+    return hardware.add_modbus(options.line, options.unit_id, words, sensor.name)
+
+
+def _registers_with(register: ModbusRegister, number: float) -> Words:
+    """The words of a number, with hundredths where it has a scale factor and as far as it fits."""
+    found: Words = {}
+    if register.scale_address is not None:
+        most = limits(register.type)[1]
+        scale = next(
+            (each for each in range(-2, SCALE_LIMIT) if abs(number) <= most * 10.0**each), SCALE_LIMIT
+        )
+        found[register.table, register.scale_address] = encode(scale, "s16")[0]
+        number /= 10.0**scale
+    for at, word in enumerate(encode(number, register.type, register.word_order)):
+        found[register.table, register.address + at] = word
+    return found
+
+
+TYPE = DriverType(
+    "modbus",
+    ModbusOptions,
+    modbus_channels,
+    0.1,
+    Modbus,
+    claims,
+    concerns,
+    settle,
+    emulate,
+    # Its own reads, one request more, and the wait for the line.
+    longest_read_s=35.0,
+    # Noise on a line is over by then.
+    retry_after_s=0.1,
+    shaping=lambda options, quantity: [
+        options,
+        *(one for one in options.registers if one.quantity.name == quantity),
+    ],
+    # What changes no value; which register it is may.
+    wiring=frozenset(
+        {"device", "host", "port", "rtu_over_tcp", "baudrate", "parity", "stop_bits", "unit_id", "timeout_s"}
+        | {"gap", "largest_read", "registers", "quantity"}
+    ),
+)
