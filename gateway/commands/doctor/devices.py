@@ -14,6 +14,7 @@ from gateway.config import SensorConfig
 
 _PIN: Final = re.compile(r"BCM pin (\d+)")
 _ADDRESS: Final = re.compile(r"I2C address 0x([0-9a-f]{2})")
+_SERIAL: Final = re.compile(r"serial port (/\S+)")
 _NEW_KERNEL: Final = (6, 6)
 """From here on RPi.GPIO 0.7.1 can't watch edges: the sysfs interface that it uses has other numbers."""
 _I2C_ON: Final = re.compile(r"^\s*dtparam=(?:[^#\n]*,)?i2c(?:_arm|1)?(?:=(?:on|true|yes|1))?\s*(?:,|$)", re.M)
@@ -21,10 +22,11 @@ _I2C_ON: Final = re.compile(r"^\s*dtparam=(?:[^#\n]*,)?i2c(?:_arm|1)?(?:=(?:on|t
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What sensors are wired to: BCM pins and I2C addresses, with the sensors behind them."""
+    """What sensors are wired to: BCM pins and I2C addresses with the sensors behind them, serial ports."""
 
     pins: dict[int, tuple[str, ...]]
     addresses: dict[int, tuple[str, ...]]
+    ports: tuple[str, ...] = ()
 
     @property
     def on_pins(self) -> set[str]:
@@ -40,13 +42,18 @@ class Needs:
 def needs(sensors: Iterable[SensorConfig]) -> Needs:
     """By the sensors' own claims."""
     wired = Needs({}, {})
+    ports: set[str] = set()
     for sensor in sensors:
         for claim in driver_type(sensor.driver).claims(sensor.options):
             for pattern, base, of in ((_PIN, 10, wired.pins), (_ADDRESS, 16, wired.addresses)):
                 if found := pattern.fullmatch(claim.part):
                     number = int(found[1], base)
                     of[number] = (*of.get(number, ()), sensor.name)
-    return Needs(dict(sorted(wired.pins.items())), dict(sorted(wired.addresses.items())))
+            if port := _SERIAL.fullmatch(claim.part):
+                ports.add(port[1])
+    return Needs(
+        dict(sorted(wired.pins.items())), dict(sorted(wired.addresses.items())), tuple(sorted(ports))
+    )
 
 
 def findings(host: Host, wired: Needs, *, kernel_counts: bool = False) -> Iterator[Finding]:
@@ -56,6 +63,12 @@ def findings(host: Host, wired: Needs, *, kernel_counts: bool = False) -> Iterat
         yield from _pins(host)
     if wired.addresses:
         yield _bus(host)
+    for port in wired.ports:
+        if host.path(port).exists():
+            yield _permission(host, "serial", port)
+        else:
+            remedy = "is the adapter plugged in? ls /dev/serial/by-id"
+            yield Finding("serial", "error", f"there is no {port}", remedy)
 
 
 def library(host: Host, *, kernel_counts: bool = False) -> Finding:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.hardware.bus_lock import SharedI2c
-from gateway.commands.doctor.devices import library
+from gateway.commands.doctor.devices import findings, library, needs
 from gateway.commands.doctor.examine import hardware
 from gateway.commands.doctor.host import group_of, may_use
 from gateway.commands.doctor.i2c import StuckBusError, scan
@@ -101,6 +102,31 @@ def test_a_devices_group_is_named_only_where_the_group_may_use_it(tmp_path: Path
     assert group_of(device) is None
     assert may_use(device)
     assert not may_use(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "groups", "found"),
+    [
+        (None, ("dialout",), "there is no /dev/ttyUSB0"),
+        ("/dev/ttyUSB0", (), "/dev/ttyUSB0 can't be used by pi, who isn't in the group dialout"),
+        ("/dev/ttyUSB0", ("dialout",), "/dev/ttyUSB0 can be used by pi"),
+    ],
+)
+def test_the_serial_port_of_modbus_devices(
+    adapter: str | None, groups: tuple[str, ...], found: str, tmp_path: Path
+) -> None:
+    (tmp_path / "gateway.toml").write_text(
+        '[gateway]\nid = "m"\n[[sensor]]\nname = "sun"\ndriver = "modbus"\ndevice = "/dev/ttyUSB0"\n'
+        'registers = [{ quantity = "irradiance", address = 5 }]\n'
+    )
+    wired = needs(load(tmp_path / "gateway.toml").sensors)
+    host = Machine().host(tmp_path)
+    host = replace(host, may_use=lambda path: "dialout" in groups, group_of=lambda path: "dialout")
+    if adapter is not None:
+        (tmp_path / adapter.removeprefix("/")).touch()
+    [finding] = findings(host, wired)
+    assert (finding.subject, finding.found) == ("serial", found)
+    assert (finding.remedy is None) == (finding.state == "ok")
 
 
 class Recorded:
