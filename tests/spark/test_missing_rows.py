@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
@@ -12,11 +15,13 @@ from pyspark.sql import SparkSession
 
 from cloud.wire.reading_records import Reading
 from spark_jobs.intervals import DAY_US
+from spark_jobs.jobs import missing_intervals
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import CHANNELS, STATISTICS
+from spark_jobs.schemas import CHANNELS, READINGS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.sinks.statistics import merge_statistics
 from spark_jobs.transforms.packing import packed
 from tests.spark.records import START_US, contents, encoded, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
@@ -124,3 +129,45 @@ def test_what_retention_has_dropped_stays_away(spark: SparkSession, settings: Se
     # A record that comes later has nothing to add to the day that is gone.
     store(spark, settings, CUP, (midnight - 99, None))
     assert stored(midnight + 4, batch=1) == list(range(midnight, midnight + 5))
+
+
+def test_records_that_changed_before_the_state_was_lost_are_followed(
+    spark: SparkSession, settings: Settings
+) -> None:
+    """As at an upgrade of a version that had no state."""
+    run(spark, settings, [minute(0, CUP), minute(5, CUP)], 0)
+    assert sorted(rows(settings)[CUP]) == [0, 1, 2, 3, 4, 5]
+    shutil.rmtree(settings.table("_progress_60s"))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    store(spark, settings, CUP, (0, 1.5), (4, None))
+    run(spark, settings, [minute(6, CUP)], 1)
+    assert sorted(rows(settings)[CUP]) == [0, 4, 5, 6]
+
+
+def test_a_review_that_is_cut_short_between_two_days_is_finished(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late reading shows that the cup was due three days earlier."""
+    settings, days = replace(settings, interval_s=21_600), 3
+    before_us = START_US - days * DAY_US
+    first = [reading(1, channel=BARO, at_us=before_us), reading(2, channel=CUP, at_us=START_US)]
+    run(spark, settings, first, 0)
+    frame = kafka_frame(spark, encoded([reading(1, channel=CUP, at_us=before_us)]), first_offset=1000)
+    IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", 1)
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2)
+    late = feed.load(settings.table(READINGS.name))
+    with monkeypatch.context() as cut:
+        cut.setattr(missing_intervals, "_PART", 1)
+
+        def then_killed(*given: Any) -> None:
+            merge_statistics(*given)
+            raise KeyboardInterrupt
+
+        cut.setattr(missing_intervals, "merge_statistics", then_killed)
+        with suppress(KeyboardInterrupt):
+            StatisticsJob(spark, settings).batch(late, 1)
+    cups = [row["interval_start"] for row in rows_of(settings, "statistics") if row["channel"] == CUP]
+    assert 2 < len(cups) < 4 * days
+    StatisticsJob(spark, settings).batch(late, 1)
+    cups = [row["interval_start"] for row in rows_of(settings, "statistics") if row["channel"] == CUP]
+    assert sorted(cups) == [min(cups) + at * timedelta(hours=6) for at in range(4 * days + 1)]

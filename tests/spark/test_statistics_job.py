@@ -178,6 +178,12 @@ def test_a_gateway_that_fell_silent_is_missing_if_it_was_live(
         assert after_s(1495.0) == []
         # A quarter of an hour after the end of the interval that is missing.
         assert after_s(1501.0) == [("live", 2)]
+        # A late reading, of an interval that is closed hours after it, makes no replay of a live mast.
+        clock.us += 7_200_000_000
+        late = encoded([reading(3, gateway="live", at_us=begin_us + M)])
+        frame = kafka_frame(spark, late, first_offset=9, kafka_us=now_us())
+        IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", 1)
+        query.processAllAvailable()
         assert len(after_s(40 * 86_400.0)) == 31 * 144 - 1
 
 
@@ -337,13 +343,13 @@ def test_late_readings_do_not_take_the_place_of_those_that_have_left_the_lake(
         run(1, 2, 3, 121, batch=0)
         job.finish()
         assert rows(settings)[0] == (1, 3, 2.0)
-        # Late ones of a day that is there are added to it.
+        # Late ones of a day that is there are added to it, by a clock that is slow, too.
+        table = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
+        table.update(set={"updated_at": "updated_at - interval 9 minutes"})
         kept = run(4, batch=1)
         assert kept == {0: (2, 4, 2.5), 1: (1, 0, None), 2: (1, 1, 121.0)}
         # Rows of which readings were ingested within ten minutes are taken for ones of clocks that differ.
-        DeltaTable.forPath(spark, settings.table(STATISTICS.name)).update(
-            set={"updated_at": "updated_at - interval 1 hour"}
-        )
+        table.update(set={"updated_at": "updated_at - interval 1 hour"})
         DeltaTable.forPath(spark, settings.table("readings")).delete("date <= '2026-05-28'")
         # More than before. Of an interval that had none they are all there is; later ones count with them.
         assert run(5, 6, 7, 8, 9, 10, 61, batch=2) == {**kept, 1: (2, 1, 61.0)}
