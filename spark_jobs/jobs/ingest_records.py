@@ -11,24 +11,23 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs import metrics
+from spark_jobs.intervals import moment_of
 from spark_jobs.schemas import MESSAGES, QUARANTINE
 from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import write_once, writing_as
-from spark_jobs.sinks.partition_offsets import Partition, Spans, StoredOffsets
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.records import RecordSink, reasons_frame
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.dedupe import unstored
-from spark_jobs.transforms.latest_record import Row
 from spark_jobs.transforms.messages import messages
 from spark_jobs.transforms.records import CHANNEL_RECORDS, RUN_RECORDS, STATUS_RECORDS, record_rows, refused
 
@@ -56,7 +55,6 @@ class RecordsJob(Job):
         self._next_write = lease.next_write
         lease.take((MESSAGES, QUARANTINE, *(kind.table for kind in kinds.values())))
         self._messages = settings.table(MESSAGES.name)
-        self._stored = StoredOffsets(spark, self._messages)
         self._quarantine = QuarantineSink(spark, settings)
         self._kinds = {topic: (kind, RecordSink(spark, settings, kind)) for topic, kind in kinds.items()}
 
@@ -74,39 +72,38 @@ class RecordsJob(Job):
         # Several passes: what the broker has given once needn't be fetched again.
         records = rows.coalesce(self._slots).persist()
         try:
-            spans, counts = _spans(records)
-            stored = self._write_messages(records, spans, counts, write)
-            changed, rejected = self._write_records(records, spans, write)
+            topics = _topics(records)
+            stored = self._write_messages(records, topics, write)
+            changed, rejected = self._write_records(records, topics, write)
         finally:
             records.unpersist()
-        figures = sum(counts.values()), stored, changed, rejected, time.monotonic() - started
+        number_of = sum(found.records for found in topics.values())
+        figures = number_of, stored, changed, rejected, time.monotonic() - started
         log.info(
             "event=records.batch batch=%d records=%d messages=%d changed=%d quarantined=%d seconds=%.2f",
             number,
             *figures,
         )
 
-    def _write_messages(
-        self, records: DataFrame, spans: Spans, counts: Mapping[Partition, int], write: tuple[str, int]
-    ) -> int:
+    def _write_messages(self, records: DataFrame, topics: Mapping[str, Row], write: tuple[str, int]) -> int:
         topic = self._settings.raw_topic
-        mine = {place: span for place, span in spans.items() if place[0] == topic}
-        if not mine:
+        if topic not in topics:
             return 0
-        rows = messages(records.where(F.col("topic") == topic))
-        stored = sum(counts[place] for place in mine)
-        if self._stored.may_hold(mine):
-            rows = unstored(rows, self._spark.read.format("delta").load(self._messages))
-            stored = rows.count()
+        # Those of its time are where repeats are: after a lost checkpoint or a crash.
+        there = self._spark.read.format("delta").load(self._messages)
+        there = there.where(F.col("kafka_time") >= moment_of(topics[topic].first_us))
+        rows = unstored(messages(records.where(F.col("topic") == topic)), there)
+        stored = rows.count()
         if stored:
             write_once(rows.coalesce(1), self._messages, *write)
-        self._stored.add(mine)
         return stored
 
-    def _write_records(self, records: DataFrame, spans: Spans, write: tuple[str, int]) -> tuple[int, int]:
+    def _write_records(
+        self, records: DataFrame, topics: Mapping[str, Row], write: tuple[str, int]
+    ) -> tuple[int, int]:
         changed = 0
-        refusals: list[Row] = []
-        for topic in {topic for topic, _ in spans} & self._kinds.keys():
+        refusals: list[dict[str, Any]] = []
+        for topic in topics.keys() & self._kinds.keys():
             kind, sink = self._kinds[topic]
             with writing_as(self._spark, self._settings.table(kind.table.name), *write):
                 found, without = sink.write(record_rows(records.where(F.col("topic") == topic), kind))
@@ -115,18 +112,13 @@ class RecordsJob(Job):
         if not refusals:
             return changed, 0
         rejects = refused(records, reasons_frame(self._spark, refusals))
-        places = {place: span for place, span in spans.items() if place[0] in self._kinds}
-        new = self._quarantine.write(rejects, places, *write)
+        since_us = min(topics[topic].first_us for topic in topics.keys() & self._kinds.keys())
+        new = self._quarantine.write(rejects, since_us, *write)
         metrics.quarantined(new)
         return changed, new.total()
 
 
-def _spans(records: DataFrame) -> tuple[Spans, dict[Partition, int]]:
-    """Offsets and number of the batch's records by partition."""
-    rows = (
-        records.groupBy("topic", "partition")
-        .agg(F.min("offset").alias("lowest"), F.max("offset").alias("highest"), F.count(F.lit(1)).alias("n"))
-        .collect()
-    )
-    spans = {(row.topic, row.partition): (int(row.lowest), int(row.highest)) for row in rows}
-    return spans, {(row.topic, row.partition): int(row.n) for row in rows}
+def _topics(records: DataFrame) -> dict[str, Row]:
+    """By topic how many ``records`` of it there are, and Kafka's time of the first of them, ``first_us``."""
+    of_all = F.count("*").alias("records"), F.unix_micros(F.min("timestamp")).alias("first_us")
+    return {row.topic: row for row in records.groupBy("topic").agg(*of_all).collect()}

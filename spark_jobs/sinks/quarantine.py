@@ -20,11 +20,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.frames import rows_frame
+from spark_jobs.intervals import moment_of
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
 from spark_jobs.sinks.merge import delete_rows
-from spark_jobs.sinks.partition_offsets import Spans, StoredOffsets
 from spark_jobs.transforms.dedupe import RECORD, unquarantined
 
 OVERFLOW: Final = "OVERFLOW"
@@ -47,16 +47,16 @@ class QuarantineSink:
         self._spark = spark
         self._cap = settings.quarantine_cap
         self._location = ensure_table(spark, settings, QUARANTINE)
-        self._offsets = StoredOffsets(spark, self._location)
 
-    def write(self, rejects: DataFrame, spans: Spans, app: str, batch: int) -> Counter[str]:
+    def write(self, rejects: DataFrame, since_us: int, app: str, batch: int) -> Counter[str]:
         """Stores or counts a batch's rejects (with the columns of the table); gives the new ones' reasons.
 
-        ``spans`` are those of the rejects. Doing it again with the same app and batch changes nothing.
+        ``since_us`` is Kafka's time of the first of them: what is older isn't read. Doing it again changes
+        nothing.
         """
-        if self._offsets.may_hold(spans):
-            rejects = unquarantined(rejects, self._spark.read.format("delta").load(self._location))
-        rejects = rejects.withColumn("_hour", _hour()).persist()
+        there = self._spark.read.format("delta").load(self._location)
+        there = there.where(F.col("kafka_time") >= moment_of(since_us))
+        rejects = unquarantined(rejects, there).withColumn("_hour", _hour()).persist()
         try:
             new, reasons = Counter[Bucket](), Counter[str]()
             for row in rejects.groupBy("gateway", "_hour", "reason").count().collect():
@@ -67,7 +67,6 @@ class QuarantineSink:
                     write_once(self._kept(rejects, new).coalesce(1), self._location, app, batch)
         finally:
             rejects.unpersist()
-        self._offsets.add(spans)
         return reasons
 
     def _room(self, buckets: Collection[Bucket]) -> dict[Bucket, int]:

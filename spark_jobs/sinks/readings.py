@@ -26,10 +26,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.frames import rows_frame
+from spark_jobs.intervals import FOREVER_US
 from spark_jobs.schemas import READINGS, SEEN, columns
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, has_files, rows_after, table_version, write_once
-from spark_jobs.sinks.partition_offsets import Partition
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.state.seen import Ranges, SeenRanges
 from spark_jobs.transforms.dedupe import joined_ranges, unseen_readings
@@ -67,7 +67,7 @@ class BatchCounts:
 
 
 class _Batch:
-    """A packed batch with its summary: identities, spans and reasons of rejects, late readings."""
+    """A packed batch with its summary: identities, reasons of rejects, late readings."""
 
     def __init__(self, spark: SparkSession, packed: DataFrame) -> None:
         self._spark, self._packed = spark, packed
@@ -75,16 +75,14 @@ class _Batch:
         tables = [rows_in(identities.as_buffer()) for identities in self._summary["identities"]]
         self.ranges = Ranges.of(pa.concat_tables(tables)) if tables else None
         self.rows = 0 if self.ranges is None else int(self.ranges.table["rows"].to_numpy().sum())
-        self.spans: dict[Partition, tuple[int, int]] = {}
-        self.reasons = Counter[str]()
-        for places in self._summary["places"].drop_null():
-            columns = rows_in(places.as_buffer()).columns
-            for topic, partition, reason, first, last, rows in zip(
-                *(column.to_pylist() for column in columns), strict=True
+        # Why records were rejected, and Kafka's time of the first of them.
+        self.reasons, self.rejects_since_us = Counter[str](), FOREVER_US
+        for reasons in self._summary["reasons"].drop_null():
+            for reason, first_us, rows in zip(
+                *rows_in(reasons.as_buffer()).to_pydict().values(), strict=True
             ):
-                lowest, highest = self.spans.get((topic, partition), (first, last))
-                self.spans[topic, partition] = min(first, lowest), max(last, highest)
                 self.reasons[reason] += rows
+                self.rejects_since_us = min(self.rejects_since_us, first_us)
         self.late = sum(self._summary["late"].to_pylist())
         self.newest_us: int | None = max(self._summary["newest_us"].drop_null().to_pylist(), default=None)
 
@@ -136,19 +134,20 @@ class IngestSink:
             rows = found.rows
             new_reasons = Counter[str]()
             if found.reasons:
-                new_reasons = self._quarantine.write(found.rejects_frame(), found.spans, app, number)
+                rejects, since_us = found.rejects_frame(), found.rejects_since_us
+                new_reasons = self._quarantine.write(rejects, since_us, app, number)
             new_rows = self._write_readings(found, found.ranges, app, number) if found.ranges and rows else 0
         finally:
             packed.unpersist()
         unstored = sum(table.num_rows for table in self._unstored)
         if self._clock() - self._stored_at_s >= _STORE_EVERY_S or unstored >= _STORE_AT_ONCE:
             self.flush()
-        rejects, new_rejects = found.reasons.total(), new_reasons.total()
+        rejected, new_rejects = found.reasons.total(), new_reasons.total()
         return BatchCounts(
-            records=rows + rejects,
+            records=rows + rejected,
             readings=new_rows,
             quarantined=new_rejects,
-            repeated=rows - new_rows + rejects - new_rejects,
+            repeated=rows - new_rows + rejected - new_rejects,
             reasons=new_reasons,
             late=found.late,
             newest_us=found.newest_us,

@@ -29,14 +29,14 @@ IDENTITY: Final = ("gateway", "channel", "run")
 
 PACKED: Final = StructType(
     [
-        *(StructField(name, BinaryType()) for name in ("readings", "rejects", "identities", "places")),
+        *(StructField(name, BinaryType()) for name in ("readings", "rejects", "identities", "reasons")),
         StructField("late", LongType()),
         StructField("newest_us", LongType()),
     ]
 )
 """Byte strings are Arrow streams. All but ``readings`` and ``rejects`` is filled once a task, in its last:
 
-``identities`` of its readings and ``places`` of its rejects, as ranges; how many readings were late; and the
+``identities`` of its readings, as ranges; ``reasons`` of its rejects; how many readings were late; and the
 highest timestamp Kafka gave to one of its records, microseconds since the epoch.
 """
 LATE_S: Final = 300
@@ -45,11 +45,10 @@ LATE_S: Final = 300
 _SMALL: Final = 5_000
 """A task of up to so many records has a single row: the driver gets everything at once."""
 
-_RANGE: Final = [(name, pa.int64()) for name in ("first", "last", "rows")]
-_IDENTITIES: Final = pa.schema([*((name, pa.string()) for name in IDENTITY), *_RANGE])
-_PLACES: Final = pa.schema(
-    [("kafka_topic", pa.string()), ("kafka_partition", pa.int32()), ("reason", pa.string()), *_RANGE]
+_IDENTITIES: Final = pa.schema(
+    [*((name, pa.string()) for name in IDENTITY), *((name, pa.int64()) for name in ("first", "last", "rows"))]
 )
+_REASONS: Final = pa.schema([("reason", pa.string()), ("first_us", pa.int64()), ("rows", pa.int64())])
 _PACKED_ROWS: Final = to_arrow_schema(PACKED)
 
 
@@ -94,11 +93,11 @@ def rows_in(packed: bytes) -> Any:
     return pa.ipc.open_stream(packed).read_all()
 
 
-def _places(rejects: list[Any]) -> Any:
-    """How many rejects of each reason there are in each partition, and their lowest and highest offset."""
-    table = pa.Table.from_batches(rejects).group_by(_PLACES.names[:3])
-    found = table.aggregate([("kafka_offset", "min"), ("kafka_offset", "max"), ("kafka_offset", "count")])
-    return found.rename_columns(_PLACES.names).cast(_PLACES).combine_chunks()
+def _reasons(rejects: list[Any]) -> Any:
+    """How many rejects there are of each reason, and Kafka's time of the first of them."""
+    table = pa.Table.from_batches(rejects).group_by("reason")
+    found = table.aggregate([("kafka_time", "min"), ("kafka_time", "count")])
+    return found.rename_columns(_REASONS.names).cast(_REASONS).combine_chunks()
 
 
 def _late(readings: Any) -> int:
@@ -127,7 +126,7 @@ def _pack(batches: Iterable[Any], dead_letter_topic: str) -> Iterator[Any]:
             late += _late(parsed.readings)
             held["readings"] = _to_bytes(parsed.readings)
         if parsed.rejects.num_rows:
-            rejected.append(parsed.rejects.select([*_PLACES.names[:3], "kafka_offset"]))
+            rejected.append(parsed.rejects.select(["reason", "kafka_time"]))
             held["rejects"] = _to_bytes(parsed.rejects)
     if not records:
         return
@@ -135,7 +134,7 @@ def _pack(batches: Iterable[Any], dead_letter_topic: str) -> Iterator[Any]:
         yield _row(held)
         held = {}
     held["identities"] = _to_bytes(ranges_of(identities))
-    held["places"] = _to_bytes(_places(rejected)) if rejected else None
+    held["reasons"] = _to_bytes(_reasons(rejected)) if rejected else None
     yield _row({**held, "late": late, "newest_us": newest_us})
 
 

@@ -50,11 +50,8 @@ def frame(spark: SparkSession, rejects: Iterable[Reject]) -> DataFrame:
 
 
 def write(sink: QuarantineSink, spark: SparkSession, rejects: list[Reject], app: str, batch: int) -> int:
-    offsets: dict[tuple[str, int], list[int]] = {}
-    for _, partition, offset, _ in rejects:
-        offsets.setdefault(("t", partition), []).append(offset)
-    spans = {place: (min(found), max(found)) for place, found in offsets.items()}
-    reasons = sink.write(frame(spark, rejects), spans, app, batch)
+    since_us = NOON_US + min(at_us for _, _, _, at_us in rejects)
+    reasons = sink.write(frame(spark, rejects), since_us, app, batch)
     assert set(reasons) <= {"NOT_JSON"}
     return reasons.total()
 
