@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from importlib.util import find_spec
 from typing import Final
 
@@ -21,6 +21,7 @@ from spark_jobs.anomaly.model import ModelError, Packed
 from spark_jobs.anomaly.scoring import ready
 from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.files import Files
+from spark_jobs.frames import computed
 from spark_jobs.schemas import ANOMALIES, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
@@ -32,8 +33,6 @@ from spark_jobs.transforms.anomaly import anomaly_rows, touched, windows
 log = logging.getLogger("fieldgate.jobs.anomaly")
 
 _TRIGGER_S: Final = 2.0
-_PART_DAYS: Final = 60
-"""Days scored and merged at a time: results pass the driver."""
 
 
 class AnomalyJob(Job):
@@ -55,31 +54,20 @@ class AnomalyJob(Job):
     def batch(self, rows: DataFrame, number: int) -> None:
         """Scores the intervals that changed statistics touch."""
         started = time.monotonic()
-        targets = touched(rows, self._settings.interval_s).withColumn("date", F.to_date("interval_start"))
-        targets = targets.persist()
-        try:
-            found = targets.groupBy("date").agg(F.collect_set("gateway").alias("gateways")).collect()
-            models = self._models.of({gateway for row in found for gateway in row.gateways})
-            days = sorted(row.date for row in found)
-            scored = 0
-            for at in range(0, len(days), _PART_DAYS):
-                scored += self._score(targets, days[at : at + _PART_DAYS], models)
-        finally:
-            targets.unpersist()
-        if scored:
-            figures = number, scored, len(models), time.monotonic() - started
-            log.info("event=anomaly.batch batch=%d intervals=%d models=%d seconds=%.2f", *figures)
-
-    def _score(self, targets: DataFrame, days: list[date], models: Mapping[str, Packed]) -> int:
-        wanted = targets.where(F.col("date").isin(days)).drop("date")
-        # The intervals before the first of a day are of the day before.
-        dates = sorted({*days, *(day - timedelta(days=1) for day in days)})
-        statistics = self._spark.read.format("delta").load(self._statistics).where(F.col("date").isin(dates))
         interval_s = self._settings.interval_s
-        scored = anomaly_rows(windows(statistics, wanted, interval_s), models, interval_s)
-        rows = scored.toArrow()
-        merge_changed(self._spark, self._location, ANOMALIES, rows)
-        return int(rows.num_rows)
+        targets = computed(touched(rows, interval_s))
+        by_date = targets.groupBy(F.to_date("interval_start").alias("date"))
+        found = by_date.agg(F.collect_set("gateway").alias("gateways")).collect()
+        models = self._models.of({gateway for row in found for gateway in row.gateways})
+        # The intervals before the first of a day are of the day before.
+        dates = {row.date - timedelta(days=days) for row in found for days in (0, 1)}
+        statistics = self._spark.read.format("delta").load(self._statistics)
+        statistics = statistics.where(F.col("date").isin(sorted(dates)))
+        scored = computed(anomaly_rows(windows(statistics, targets, interval_s), models, interval_s))
+        merge_changed(self._location, ANOMALIES, scored)
+        if intervals := scored.count():
+            figures = number, intervals, len(models), time.monotonic() - started
+            log.info("event=anomaly.batch batch=%d intervals=%d models=%d seconds=%.2f", *figures)
 
 
 class CurrentModels:

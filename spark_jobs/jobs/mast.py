@@ -14,13 +14,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.frames import computed
+from spark_jobs.frames import computed, few_of
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.mast_intervals import MastInterval, intervals_within, statistics_in
+from spark_jobs.sources.mast_intervals import intervals_within, statistics_in
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
 from spark_jobs.transforms.mast_values import mast_rows
@@ -33,8 +33,6 @@ _TRIGGERS: Final = 5
 """Polls for changes once in so many triggers: a mast has one new interval in minutes, and each poll costs."""
 _USED: Final = ("height_m", "pair")
 """What is made of a calibration record: where another one holds, or these are others, values change."""
-_PART: Final = 20_000
-"""Intervals computed and merged at a time."""
 
 
 class MastJob(Job):
@@ -71,21 +69,19 @@ class MastJob(Job):
         started = time.monotonic()
         changes = computed(rows)
         spans = computed(changed_spans(changes.where("channel is not null"), CHANNELS.key, _USED))
+        wanted = changes.where("start_us is not null").select("gateway", "start_us")
+        if records := spans.count():
+            wanted = wanted.union(intervals_within(self._spark, self._settings, spans))
         # Twelve channels close one interval, and again with each correction.
-        closed = changes.where("start_us is not null").select("gateway", "start_us").distinct().collect()
-        wanted = {(row.gateway, row.start_us) for row in closed}
-        wanted |= intervals_within(self._spark, self._settings, spans)
-        # In the order of time, so that a part touches few dates; in parts, because results pass the driver.
-        in_order = sorted(wanted, key=lambda interval: interval[1])
-        for at in range(0, len(in_order), _PART):
-            self._compute(in_order[at : at + _PART])
-        if wanted:
-            figures = number, len(wanted), spans.count(), time.monotonic() - started
+        wanted = computed(wanted.distinct())
+        if intervals := wanted.count():
+            self._compute(wanted)
+            figures = number, intervals, records, time.monotonic() - started
             log.info("event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f", *figures)
 
-    def _compute(self, wanted: list[MastInterval]) -> None:
+    def _compute(self, wanted: DataFrame) -> None:
+        interval_s = self._settings.interval_s
         statistics = statistics_in(self._spark, self._settings, wanted)
         channels = self._spark.read.format("delta").load(self._settings.table(CHANNELS.name))
-        channels = channels.where(F.col("gateway").isin(sorted({gateway for gateway, _ in wanted})))
-        mounted = mounted_channels(statistics, channels, self._settings.interval_s).toArrow()
-        merge_changed(self._spark, self._location, MAST, mast_rows(mounted, self._settings.interval_s))
+        mounted = mounted_channels(statistics, channels.where(few_of("gateway", wanted)), interval_s)
+        merge_changed(self._location, MAST, computed(mast_rows(mounted, interval_s)))

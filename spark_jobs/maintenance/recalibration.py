@@ -224,7 +224,7 @@ def _record(
         record = with_period(new_row, known, wanted.begin, wanted.end)
         columns = CHANNELS.without("updated_at", *(set(CHANNELS.schema.names) - record.keys()))
         row = spark.createDataFrame([tuple(record[name] for name in columns.names)], columns)
-        merge_changed(spark, ensure_table(spark, settings, CHANNELS), CHANNELS, row.toArrow())
+        merge_changed(ensure_table(spark, settings, CHANNELS), CHANNELS, row)
     entry = {
         **new_row,
         **vars(wanted),

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
@@ -90,24 +89,28 @@ def differs(table: Table, names: Iterable[str]) -> str:
 
 
 def merge_changed(
-    spark: SparkSession, location: str, table: Table, rows: Any, days: Iterable[date | None] | None = None
+    location: str, table: Table, rows: DataFrame, days: Iterable[date | None] | None = None
 ) -> None:
-    """Merges rows by the table's key. ``rows``: an Arrow table with key, values and (where it has one) date.
+    """Merges rows by the table's key: key, values and (where it has one) date. They are read several times.
 
     ``days`` as of ``merge_rows``; by default those of the rows. Sets ``updated_at``; where the table has a
     ``version`` it is 1 for a new row, one more for a changed one.
     """
-    if not rows.num_rows:
+    if rows.isEmpty():
         return
-    given = spark.createDataFrame(rows).select(
-        *(F.col(field.name).cast(field.dataType) for field in table.schema if field.name in rows.column_names)
+    given = rows.select(
+        *(F.col(field.name).cast(field.dataType) for field in table.schema if field.name in rows.columns)
     )
     if days is None:
-        days = pc.unique(rows["date"]).to_pylist() if table.partitioned_by_date else ()
+        days = (
+            [row.date for row in rows.select("date").distinct().collect()]
+            if table.partitioned_by_date
+            else ()
+        )
     values = {name: f"s.{name}" for name in table.values}
     versioned = "version" in table.schema.names
     merge_rows(
-        spark,
+        rows.sparkSession,
         location,
         table,
         given,

@@ -52,10 +52,12 @@ class RecordSink:
                 continue
             if after is not before:
                 changed[key] = after
-        merged = pa.Table.from_pylist(list(changed.values()), schema=self._schema)
+        merged = self._spark.createDataFrame(
+            pa.Table.from_pylist(list(changed.values()), schema=self._schema)
+        )
         # Rows that are done lie apart, and are not written again with those that change.
         days = {known[key].get("date") for key in changed.keys() & known.keys()}
-        merge_changed(self._spark, self._location, self._kind.table, merged, days)
+        merge_changed(self._location, self._kind.table, merged, days)
         return len(changed), refused
 
     def _key(self, row: Row) -> tuple[Any, ...]:

@@ -76,7 +76,7 @@ def windows(statistics: DataFrame, targets: DataFrame | None, interval_s: int) -
     )
     entries = entries.withColumn("interval_start", _later(interval_s))
     if targets is not None:
-        entries = entries.join(F.broadcast(targets), ["gateway", "interval_start"], "left_semi")
+        entries = entries.join(targets, ["gateway", "interval_start"], "left_semi")
     fields = [F.coalesce(F.col(name), F.lit(float("nan"))).alias(name) for name in FIELDS]
     # In order, so that the same rows give the same arrays whatever way they came.
     collected = F.sort_array(F.collect_list(F.struct("lag", "channel", *fields)))

@@ -7,15 +7,16 @@ heights, so computing again gives the same digits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from spark_jobs.schemas import MAST
 
@@ -184,21 +185,25 @@ def _profile(cups: Sequence[MountedChannel], pairs: Mapping[str, str]) -> dict[f
     return {height: next(at_height)[3] for height, at_height in by_height}
 
 
-_ROW: Final = to_arrow_schema(
-    StructType([field for field in MAST.schema if field.name not in ("version", "updated_at")])
-)
+_ROW: Final = MAST.without("version", "updated_at")
 
 
-def mast_rows(mounted: Any, interval_s: int) -> Any:
-    """Rows of ``mast`` without version and updated_at, of ``mounted_channels``; both are Arrow tables."""
-    rows = [
-        {
-            "gateway": row["gateway"],
-            "interval_s": interval_s,
-            "interval_start": row["interval_start"],
-            **mast_values((MountedChannel(**each) for each in row["channels"]), interval_s)._asdict(),
-            "date": row["interval_start"].astimezone(UTC).date(),
-        }
-        for row in mounted.to_pylist()
-    ]
-    return pa.Table.from_pylist(rows, schema=_ROW)
+def mast_rows(mounted: DataFrame, interval_s: int) -> DataFrame:
+    """Rows of ``mast`` without version and updated_at, of ``mounted_channels``."""
+    return mounted.mapInArrow(partial(_rows, interval_s=interval_s), _ROW)
+
+
+def _rows(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
+    schema = to_arrow_schema(_ROW)
+    for batch in batches:
+        rows = [
+            {
+                "gateway": row["gateway"],
+                "interval_s": interval_s,
+                "interval_start": row["interval_start"],
+                **mast_values((MountedChannel(**each) for each in row["channels"]), interval_s)._asdict(),
+                "date": row["interval_start"].astimezone(UTC).date(),
+            }
+            for row in batch.to_pylist()
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)

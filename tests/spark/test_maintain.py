@@ -312,7 +312,7 @@ def merge_presence(spark: SparkSession, location: str, rows: Any) -> None:
     for name in everything - {"state"}:
         kind = pa.timestamp("us", tz="UTC") if name.startswith("last_") else pa.int64()
         rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
-    merge_changed(spark, location, PRESENCE, rows)
+    merge_changed(location, PRESENCE, spark.createDataFrame(rows))
 
 
 def test_conflicts_that_never_end_are_raised() -> None:

@@ -52,7 +52,8 @@ def test_only_what_changed_is_written(spark: SparkSession, settings: Settings) -
     location = ensure_table(spark, settings, MAST)
 
     def merge(*rows: dict[str, Any]) -> dict[datetime, dict[str, Any]]:
-        merge_changed(spark, location, MAST, pa.Table.from_pylist(list(rows), schema=ROWS))
+        given = spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=ROWS))
+        merge_changed(location, MAST, given)
         return {row["interval_start"]: row for row in rows_of(settings, "mast")}
 
     before = merge(mast(0, {"a": 0.1, "b": 0.2}, 1.2), mast(1, {}, None))

@@ -147,7 +147,7 @@ def put_records(spark: SparkSession, settings: Settings, records: Mapping[Channe
     location = ensure_table(spark, settings, CHANNELS)
     if records:
         rows = spark.createDataFrame(record_rows(records), CHANNELS.without("updated_at"))
-        merge_changed(spark, location, CHANNELS, rows.toArrow())
+        merge_changed(location, CHANNELS, rows)
 
 
 def found_rows(settings: Settings) -> dict[Interval, Row]:
