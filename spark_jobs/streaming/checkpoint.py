@@ -33,15 +33,21 @@ class CheckpointError(JobError):
     """A checkpoint that can't be gone on from; the text names file and remedy."""
 
 
-def _text(files: Files, file: str) -> str:
-    """A file's text. Raises CheckpointError."""
+def _lines(files: Files, file: str) -> list[str]:
+    """The lines of a file but for its format, JSON. Raises CheckpointError where it is missing or damaged."""
     try:
-        found = files.read_bytes(file, checked=True)
-    except Py4JJavaError as error:
-        raise _damaged(file, str(error.java_exception)) from error
-    if found is None:
-        raise _damaged(file, "it is missing")
-    return found.decode(errors="replace")
+        # The Kafka source puts a zero byte before its first offsets.
+        text = (files.read_bytes(file, checked=True) or b"").decode().removeprefix("\0")
+        lines = text.removeprefix(f"{_FORMAT}\n").splitlines()
+        for line in lines:
+            if line != "-":
+                json.loads(line)
+        if len(lines) < (2 if "/offsets/" in file else 1):
+            raise ValueError("it is missing, or its end")
+    except (Py4JJavaError, ValueError) as error:
+        why = error.java_exception if isinstance(error, Py4JJavaError) else error
+        raise _damaged(file, str(why)) from error
+    return lines
 
 
 def _damaged(file: str, why: str) -> CheckpointError:
@@ -67,30 +73,30 @@ def check_checkpoint(
             f"v{version}: upgrade, or move {folder} away: {_AGAIN}"
         )
     if files.exists(f"{place}/metadata"):
-        _json(f"{place}/metadata", _text(files, f"{place}/metadata").splitlines())
+        _lines(files, f"{place}/metadata")
     batches = {kind: files.numbers(f"{place}/{kind}") for kind in ("offsets", "commits")}
     for kind, numbers in batches.items():
         for number in numbers[-_READ_AGAIN:]:
-            _log_file(files, f"{place}/{kind}/{number}")
+            _lines(files, f"{place}/{kind}/{number}")
     if batches["commits"] and batches["commits"][-1] not in batches["offsets"]:
         raise _damaged(
             f"{place}/offsets/{batches['commits'][-1]}", "it is missing, though its batch was done"
         )
     for source in files.entries(f"{place}/sources"):
         for number in files.numbers(source.uri)[-1:]:
-            _log_file(files, f"{place}/sources/{source.name}/{number}")
+            _lines(files, f"{place}/sources/{source.name}/{number}")
     for number in batches["offsets"][-1:]:
-        _not_ahead(spark, settings, _text(files, f"{place}/offsets/{number}"), place, follows)
+        _not_ahead(spark, settings, _lines(files, f"{place}/offsets/{number}"), place, follows)
 
 
 def _not_ahead(
-    spark: SparkSession, settings: Settings, offsets: str, place: str, follows: Iterable[Table]
+    spark: SparkSession, settings: Settings, offsets: Iterable[str], place: str, follows: Iterable[Table]
 ) -> None:
     """Refuses a checkpoint that is ahead of a table: what the table gets until then would be left out.
 
     So it is when a lake was put back as it had been, and its checkpoints not.
     """
-    sources = [json.loads(line) for line in offsets.splitlines() if '"reservoirId"' in line]
+    sources = [json.loads(line) for line in offsets if '"reservoirId"' in line]
     for table in follows:
         now = snapshot(spark, settings.table(table.name), update=True)
         identity, latest = str(now.metadata().id()), int(now.version())
@@ -102,23 +108,3 @@ def _not_ahead(
                     f"{latest}: the lake is older than its checkpoints. Move all of {settings.checkpoints} "
                     f"away, that of ingest too: {_AGAIN.replace('the query', 'each query')}"
                 )
-
-
-def _log_file(files: Files, file: str) -> None:
-    # The Kafka source puts a zero byte before its first offsets.
-    lines = _text(files, file).removeprefix("\0").splitlines()
-    if not lines:
-        raise _damaged(file, "it is empty")
-    if lines[0] != _FORMAT:
-        raise _damaged(file, f"it begins with {lines[0][:20]!r}, not with {_FORMAT!r}")
-    _json(file, (line for line in lines[1:] if line != "-"))
-    if len(lines) < (3 if "/offsets/" in file else 2):
-        raise _damaged(file, "its end is missing")
-
-
-def _json(file: str, lines: Iterable[str]) -> None:
-    try:
-        for line in lines:
-            json.loads(line)
-    except ValueError as error:
-        raise _damaged(file, f"it is not JSON ({error})") from error
