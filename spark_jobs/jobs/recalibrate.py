@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from cloud.wire.channel_records import parse_channel
 from spark_jobs.errors import SettingsError
-from spark_jobs.maintenance.recalibration import Later, Wanted, done_so_far, recalibrate
+from spark_jobs.maintenance.recalibration import Later, Wanted, recalibrate
 from spark_jobs.session import running_session
 from spark_jobs.settings import Settings, period
 from spark_jobs.state.calibrations import Certificate
@@ -25,11 +24,10 @@ _DAYS: Final = ("calibrated", "expires")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``jobs recalibrate``."""
-    parser.add_argument("--list", action="store_true", help="show what was recalibrated so far")
-    parser.add_argument("--gateway", metavar="ID")
-    parser.add_argument("--channel", metavar="NAME", help="e.g. cup-50m-a.wind_speed")
-    parser.add_argument("--from", dest="begin", metavar="TIME", help="by the readings' time")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="not included")
+    parser.add_argument("--gateway", required=True, metavar="ID")
+    parser.add_argument("--channel", required=True, metavar="NAME", help="e.g. cup-50m-a.wind_speed")
+    parser.add_argument("--from", required=True, dest="begin", metavar="TIME", help="by the readings' time")
+    parser.add_argument("--to", required=True, dest="end", metavar="TIME", help="not included")
     parser.add_argument("--cal", metavar="CAL", help="only readings made with this calibration")
     parser.add_argument("--slope", type=float, help="of the later certificate, unit per raw unit")
     parser.add_argument("--offset", type=float, help="of the later certificate, in the unit")
@@ -43,11 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def wanted_of(options: argparse.Namespace) -> tuple[Wanted, Later]:
     """The readings, and what takes their calibration's place. Raises SettingsError."""
-    for name in ("gateway", "channel"):
-        if getattr(options, name) is None:
-            raise SettingsError(f"--{name} is missing")
-    if options.begin is None or options.end is None:
-        raise SettingsError("--from and --to are both needed: values are changed in this period alone")
     begin, end = period(options.begin, options.end)
     return Wanted(options.gateway, options.channel, begin, end, options.cal), _later(options)
 
@@ -87,26 +80,9 @@ def _day(name: str, text: str | None) -> date | None:
 
 
 def main(options: argparse.Namespace, settings: Settings) -> None:
-    """Recalibrates, or lists what was."""
-    request = None if options.list else wanted_of(options)
+    """Recalibrates, and prints what that changed."""
+    request = wanted_of(options)
     with running_session(settings, "fieldgate-recalibrate") as spark:
-        if request is None:
-            done = done_so_far(spark, settings)
-            print(json.dumps(done, default=str) if options.json else "\n".join(map(_line, done)))
-            return
         outcome = recalibrate(spark, settings, *request, dry_run=options.dry_run)
     figures = {"dry_run": options.dry_run, **asdict(outcome)}
     print(json.dumps(figures) if options.json else "\n".join(f"{k:<16} {v}" for k, v in figures.items()))
-
-
-def _line(done: Mapping[str, Any]) -> str:
-    return "  ".join(
-        (
-            f"{done['done_at']:%Y-%m-%d %H:%M}Z",
-            f"{done['gateway']} {done['channel']}",
-            f"{done['begin']:%Y-%m-%dT%H:%M} to {done['end']:%Y-%m-%dT%H:%M}",
-            f"{done['original_cal']} -> {done['cal']}",
-            f"{done['slope']:g} {done['offset']:g}",
-            f"{done['rows']} readings, {done['mean_change']:+.4g} on average",
-        )
-    )

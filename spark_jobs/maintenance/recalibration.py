@@ -235,10 +235,3 @@ def _record(
     names = RECALIBRATIONS.schema.names
     frame = spark.createDataFrame([tuple(entry[name] for name in names)], RECALIBRATIONS.schema)
     write(frame, ensure_table(spark, settings, RECALIBRATIONS))
-
-
-def done_so_far(spark: SparkSession, settings: Settings) -> list[dict[str, Any]]:
-    """What was recalibrated, the oldest first."""
-    location = ensure_table(spark, settings, RECALIBRATIONS)
-    rows: list[dict[str, Any]] = spark.read.format("delta").load(location).toArrow().to_pylist()
-    return sorted(rows, key=lambda row: row["done_at"])

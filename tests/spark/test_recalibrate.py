@@ -17,7 +17,7 @@ from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.recalibrate import wanted_of
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.maintenance.recalibration import Outcome, Wanted, done_so_far, recalibrate
+from spark_jobs.maintenance.recalibration import Outcome, Wanted, recalibrate
 from spark_jobs.schemas import CHANNELS, READINGS
 from spark_jobs.settings import Settings, parse_command
 from spark_jobs.sinks.delta import ensure_table, table_version
@@ -258,12 +258,12 @@ def test_a_later_certificate(spark: SparkSession, settings: Settings) -> None:
     assert second[1][2] == first[1][2] + 1
     assert {key: second[key] for key in (0, 2)} == {key: first[key] for key in (0, 2)}
 
-    # What was done can be looked up: the record, and the list.
+    # What was done can be looked up: the record, and the table.
     (record,) = (row for row in rows_of(settings, "channels") if row["cal"] == done.cal)
     assert (record["slope"], record["offset"], record["serial"]) == (0.77, 0.31, "1795")
     assert (record["certificate"], record["lab"]) == ("26-0911", "Example Wind Tunnel")
     assert (record["valid_from"], record["valid_to"], record["revision"]) == (minute(1), minute(2), 0)
-    (entry,) = done_so_far(spark, settings)
+    (entry,) = rows_of(settings, "recalibrations")
     assert (entry["original_cal"], entry["cal"], entry["rows"]) == (OLD.cal, done.cal, 60)
 
     # The period once more from Kafka: what was recalibrated is there, and stays.
@@ -279,7 +279,7 @@ def test_a_later_certificate(spark: SparkSession, settings: Settings) -> None:
     assert (again.changed, again.unchanged, table_version(spark, location)) == (0, 60, version)
     stored(spark, settings, (70,), run="run-4")
     assert recalibrate(spark, settings, wanted, LATER).changed == 1
-    assert [row["rows"] for row in done_so_far(spark, settings)] == [60, 1]
+    assert sorted(row["rows"] for row in rows_of(settings, "recalibrations")) == [1, 60]
 
     # And back: as the gateway sent it.
     undone = recalibrate(spark, settings, wanted, None)
@@ -340,8 +340,6 @@ PERIOD = [
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--gateway", "m"], "--channel is missing"),
-        (PERIOD[:4], "--from and --to are both needed"),
         ([*PERIOD[:4], "--from", "2026-05-28", "--to", "2026-05-28"], "--from must be before --to"),
         ([*PERIOD[:4], "--from", "yesterday", "--to", "2026-05-28"], "'yesterday' is no time"),
         (PERIOD, "give one of"),
@@ -354,6 +352,12 @@ PERIOD = [
 def test_wrong_options_are_named(arguments: list[str], problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         wanted_of(parse_command("recalibrate", arguments)[0])
+
+
+def test_channel_and_period_are_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_command("recalibrate", PERIOD[:4])
+    assert "required: --from, --to" in capsys.readouterr().err
 
 
 def test_a_record_from_the_mast(tmp_path: Path) -> None:

@@ -153,8 +153,9 @@ def test_the_file_of_the_machine_counts_where_no_option_names_another_kafka_or_l
 
 
 def test_other_commands_take_the_file(cloud: Path) -> None:
-    for name, more in (("maintain", ()), ("replay", ("--from", "2026-01-01")), ("recalibrate", ("--list",)),
-                       ("train", ("--from", "2026-01-01", "--to", "2026-02-01"))):  # fmt: skip
+    period = ("--from", "2026-01-01", "--to", "2026-02-01")
+    one = ("--gateway", "mast-07", "--channel", "dht.temperature", *period)
+    for name, more in (("maintain", ()), ("replay", period), ("recalibrate", one), ("train", period)):
         assert parse_command(name, [*more, "--cloud", str(cloud)])[1].lake == f"{cloud.parent}/lake"
 
 
