@@ -126,3 +126,23 @@ def test_three_months_with_three_icings_and_much_wake(full: bool) -> None:
         ("03-26", "Spd40mN", "PAIR_DISAGREES"): 2, ("03-26", "Spd40mS", "PAIR_DISAGREES"): 2,
     }  # fmt: skip
     assert days == (february | march if full else february)
+
+
+def test_frozen_vanes_are_found_and_calms_are_not(full: bool) -> None:
+    """Three vanes 20 m apart, 10-min means, each with the one below or above as its twin.
+
+    All three froze on 17 February, the lowest again on 30 March, for two hours and more. The longest that one
+    stood in a calm is 80 minutes. Twins turn apart in winds of a metre a second.
+    """
+    path = shared_data("mast_10min_3months.csv.gz")
+    if path is None:
+        pytest.skip("no shared data: mast_10min_3months.csv.gz")
+    twins = {"Dir78mS": "Dir58mS", "Dir58mS": "Dir78mS", "Dir38mS": None}
+    columns: Columns = {column: ("wind_direction", twin) for column, twin in twins.items()}
+    found = flagged(path, "Timestamp", columns, 600.0, LATER if full else datetime(2016, 3, 1, tzinfo=UTC))
+    stuck = Counter((moment.strftime("%m-%d"), column) for column, moment, r in found if r == "STUCK_VALUE")
+    february = {("02-17", "Dir78mS"): 5, ("02-17", "Dir58mS"): 4, ("02-17", "Dir38mS"): 4}
+    assert stuck == (february | {("03-30", "Dir38mS"): 3} if full else february)
+    apart = [moment for _, moment, reason in found if reason == "PAIR_DISAGREES"]
+    assert len(apart) == (142 if full else 18)
+    assert len(found) == len(apart) + stuck.total()
