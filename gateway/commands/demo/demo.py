@@ -26,6 +26,7 @@ from gateway.commands.demo.observer import Observer, kafka_records, missing
 from gateway.commands.demo.options import MAST, Options
 from gateway.commands.demo.view import Picture, View
 from gateway.config import Config
+from gateway.config.kafka import wanted_topics
 from gateway.system.atomic_file import write_atomic
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Demo:
         self._view = view
         self._gateway = config.gateway.id
         self._live_time = config.board.kind != "replay"
-        self._stack = layout.stack(options, self._seconds_left)
+        self._stack = layout.stack(options, wanted_topics(config), self._seconds_left)
         self._offsets = EndOffsets(layout.kafka.bootstrap_servers)
         self._lake = Lake(layout.lake, self._gateway, interval_s(options.interval))
         self._observer = Observer(layout.listen, self._offsets, self._lake, self._accounts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -67,8 +67,10 @@ class Layout:
             *("--interval", options.interval, "--open-every", "5s", "--rules", str(_ALERT_RULES)),
         ]
 
-    def stack(self, options: Options, seconds_left: Callable[[], float | None]) -> Stack:
-        """The components under supervision: Spark first, it takes longest to start."""
+    def stack(
+        self, options: Options, topics: Collection[str], seconds_left: Callable[[], float | None]
+    ) -> Stack:
+        """The components under supervision: Spark first, it takes longest. ``topics`` are the config's."""
         jobs = Program(
             lambda: self.jobs_command(options),
             self.workdir / "jobs.log",
@@ -84,7 +86,12 @@ class Layout:
             lambda _log: listening(self.status_port),
         )
         provision = partial(
-            provision_topics, self.kafka.bootstrap_servers, partitions=1, replication=1, timeout_s=20.0
+            provision_topics,
+            self.kafka.bootstrap_servers,
+            partitions=1,
+            replication=1,
+            others=topics,
+            timeout_s=20.0,
         )
         # For people readings appear soon; unattended, all components are up while the mast is sampled.
         needs = ("mosquitto", "kafka", "jobs") if options.unattended else ("mosquitto", "kafka")
