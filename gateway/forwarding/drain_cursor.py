@@ -171,11 +171,8 @@ class SkippedRows:
         """A row is new in the outbox."""
         if waits:
             self.held(number)
-            return
-        if number in self._numbers:
-            # It was taken for one that is not there: read everything again.
-            self.release()
-        self.other()
+        else:
+            self.other()
 
     def gone(self, numbers: Sequence[int]) -> None:
         """Rows have left the outbox; in any order, but quickest in order."""

@@ -129,14 +129,3 @@ def test_only_is_known_after_a_pass_that_found_nothing_else() -> None:
     held.stored(3, waits=False)
     seen.append(held.only)
     assert seen == [False, True, False]
-
-
-def test_a_row_where_none_was_is_not_passed_over() -> None:
-    """Rows from a second store may be numbered between others."""
-    held = SkippedRows()
-    held.begin(0)
-    held.fetched([1, 9])
-    held.held(1)
-    held.held(9)
-    held.stored(5, waits=False)
-    assert held.begin(0) == 0
