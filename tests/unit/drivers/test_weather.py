@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_series_and_another_seed_another() -> None:
         return {name: [(one.time_ns, one.got) for one in samples] for name, samples in taken.items()}
 
     first = series(1)
-    assert [len(samples) for samples in first.values()] == [30, 15, 30, 30, *[30] * 4, 6, 30, 30]
+    assert [len(samples) for samples in first.values()] == [30, 15, 30, 30, *[30] * 4, 6, 30, 30, 30]
     assert series(1) == first
     assert series(2) != first
 

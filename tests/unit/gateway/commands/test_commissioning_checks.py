@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,9 @@ from gateway.commands.commissioning.checks import (
     check_vane,
     pressure_band_kpa,
 )
+from gateway.commands.commissioning.steps import steps_of
 from gateway.commands.reading_rows import Row
+from gateway.config import load
 from gateway.config.quality import standard_pressure_kpa
 
 
@@ -282,3 +285,21 @@ def test_twin_vanes_are_compared_on_the_circle() -> None:
 def test_a_vane_is_aimed_by_its_last_two_readings() -> None:
     cases = ((90.0, 358.0, 1.0), (5.0,), (5.0, 90.0), (5.0, None))
     assert [aimed(series(V, *each), 5.0) for each in cases] == [True, False, False, False]
+
+
+def test_what_is_done_with_each_sensor_of_a_river_station() -> None:
+    config = load(Path(__file__).parents[4] / "docs" / "examples" / "river.toml", {})
+    steps = {sensor.name: steps_of(config, sensor) for sensor in config.sensors}
+    assert {name: [step.check for step in found] for name, found in steps.items()} == {
+        "rain": ["values"], "level": ["values"], "water": ["values"], "wind": ["direction"],
+        "battery": ["values"],
+    }  # fmt: skip
+    (vane,) = steps["wind"]
+    aim, turn = vane.phases
+    assert aim.instruction == "Point wind along its boom, away from the tower, and hold it."
+    wind = "wind.wind_direction"
+    held = {wind: series(wind, 178.0, 181.0)}
+    turned = {wind: series(wind, *(at % 360 for at in range(180, 560, 15)))}
+    assert (aim.enough([{wind: series(wind, 90.0, 178.0)}]), aim.enough([held])) == (False, True)
+    assert (turn.enough([held, held]), turn.enough([held, turned])) == (False, True)
+    assert vane.evaluate([held, turned]).outcome == "passed"
