@@ -66,8 +66,9 @@ def test_twins_of_other_quantities_are_compared_by_difference() -> None:
     assert np.isnan(first.own[1, 1])
 
 
-def test_directions_are_not_compared() -> None:
-    seen = observed(("a.wind_direction", "b.wind_direction", "t.temperature"), {"avg": [359.0, 1.0, 5.0]})
+def test_directions_rain_and_switches_are_not_compared() -> None:
+    pairs = [f"{name}.{each}" for each in ("wind_direction", "precipitation", "state") for name in ("a", "b")]
+    seen = observed((*pairs, "t.temperature"), {"avg": [359.0, 1.0, 0.2, 0.0, 1.0, 0.0, 5.0]})
     assert layout_of(seen) == Layout((), ("t.temperature",))
 
 
