@@ -63,7 +63,7 @@ QUANTITIES: Final[Quantities] = {
 """Those that are built in. A name is never given another unit or kind: readings of it are kept for years."""
 
 
-KIND: Final = "kind"
+KIND: Final = "quantity_kind"
 """Field of a reading whose quantity isn't built in, and not linear."""
 
 

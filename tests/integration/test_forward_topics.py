@@ -199,7 +199,7 @@ def test_a_quantity_of_the_configs_own_has_a_topic_like_any_other(
     assert [(each.raw, each.quality, each.reasons) for each in ours] == [
         (5.0, 1, ()), (25.0, 1, ()), (1000.0, 4, ("OVER_RANGE",)),
     ]  # fmt: skip
-    assert {(each.channel, each.unit, each.extra["kind"]) for each in ours if each.extra} == {
+    assert {(each.channel, each.unit, each.extra["quantity_kind"]) for each in ours if each.extra} == {
         (f"a.{quantity}", "m3", "accumulated")
     }
     assert [each for each in readings if each.gateway == "logger-9"] == [device]

@@ -39,7 +39,7 @@ def made() -> list[Reading]:
             float(values[channel][at]),
             channel=channel,
             quality=int(rng.choice([1, 2, 3], p=[0.8, 0.1, 0.1])),
-            extra={"kind": "direction"} if channel == LEAF else None,
+            extra={"quantity_kind": "direction"} if channel == LEAF else None,
         )
         for at in range(SECONDS)
         for channel in values

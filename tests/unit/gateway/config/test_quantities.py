@@ -87,7 +87,7 @@ def test_a_forwards_range_is_its_quantitys_as_far_as_it_has_none(config: Config)
 
 
 def test_a_reading_has_the_kind_of_a_quantity_that_readers_cannot_know() -> None:
-    assert kind_field(FLOW) == {"kind": "accumulated"}
+    assert kind_field(FLOW) == {"quantity_kind": "accumulated"}
     assert kind_field(LEVEL) == {}
     assert kind_field(QUANTITIES["precipitation"]) == {}
 
@@ -134,7 +134,7 @@ def test_its_readings_have_the_kind_and_lie_in_its_range_or_fail(config: Config)
     turned = replace(river, own={"water_level": replace(LEVEL, kind="direction")})
     factory = ReadingFactory(turned, Gauge(channel), context, 1_000_000_000)
     reading = factory.make(channel, Period(0, 0, synced=True), "READ_ERROR")
-    assert (reading.seq, reading.extra) == (3, {"kind": "direction"})
+    assert (reading.seq, reading.extra) == (3, {"quantity_kind": "direction"})
 
 
 def test_a_support_bundle_shows_it(config: Config) -> None:

@@ -245,7 +245,11 @@ def test_a_quantity_of_the_configs_own_has_its_unit_and_kind_in_each_reading() -
     intake = Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", FixedClock(), [PUMP, READINGS])
     intake.quantities = {**QUANTITIES, "flow": FLOW}
     reading = made(intake.accept("pump", b"12"))
-    assert (reading.channel, reading.unit, reading.extra) == ("pump.flow", "m3", {"kind": "accumulated"})
+    assert (reading.channel, reading.unit, reading.extra) == (
+        "pump.flow",
+        "m3",
+        {"quantity_kind": "accumulated"},
+    )
     other = replace(READING, gateway="mast-08", channel="x.flow", quantity="flow", unit="m3")
     assert made(intake.accept("readings/x", encode_reading(other))) == other
 
