@@ -256,10 +256,14 @@ class Held:
 
     def createDataFrame(self, rows: Any) -> DataFrame:  # noqa: N802 - Spark's name
         started, go = self.started, self.go
+        looked = started.with_name("looked")
 
         def wait(batches: Iterable[Any]) -> Iterator[Any]:
-            started.touch()
-            eventually(go.exists, 120)
+            # The first read only looks whether there are rows.
+            if looked.exists():
+                started.touch()
+                eventually(go.exists, 120)
+            looked.touch()
             yield from batches
 
         frame = self._spark.createDataFrame(rows)
