@@ -26,7 +26,7 @@ from spark_jobs.jobs.ingest_records import RecordsJob
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from tests.spark.records import START_US, contents, reading, rows_of
+from tests.spark.records import KAFKA_US, START_US, contents, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
 from tests.support.servers import unique_name
 
@@ -278,6 +278,19 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
     before = {name: contents(settings, name) for name in names}
     run_both(spark, replace(settings, checkpoints=settings.checkpoints + "-lost"))
     assert {name: contents(settings, name) for name in names} == before
+
+
+def test_messages_that_come_again_are_stored_once(spark: SparkSession, settings: Settings) -> None:
+    """After a crash, or without its checkpoint, a query reads again what it has stored."""
+    first = kafka_frame(spark, [b"4.5", None], topic=settings.raw_topic)
+    more = kafka_frame(spark, [b"5.0"], topic=settings.raw_topic, first_offset=2, kafka_us=KAFKA_US + 1)
+    job = RecordsJob(spark, settings)
+    try:
+        for number, rows in enumerate((first, first, more.union(first), more)):
+            job.batch(rows, number)
+    finally:
+        job.close()
+    assert sorted(row["kafka_offset"] for row in rows_of(settings, "messages")) == [0, 1, 2]
 
 
 def test_gaps_in_the_offsets_are_no_loss(spark: SparkSession, settings: Settings, topics: Topics) -> None:
