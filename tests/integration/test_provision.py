@@ -16,7 +16,22 @@ from tests.support.servers import eventually
 
 EXPECTED = (
     *("mqtt.temperature", "mqtt.humidity", "mqtt.pressure", "mqtt.wind_speed", "mqtt.irradiance", "mqtt.co2"),
-    *("mqtt.location", "mqtt.raw", "gateway.events", "gateway.commands", "gateway.command-results"),
+    *(
+        "mqtt.location",
+        "mqtt.wind_direction",
+        "mqtt.precipitation",
+        "mqtt.voltage",
+        "mqtt.current",
+        "mqtt.power",
+    ),
+    *(
+        "mqtt.energy",
+        "mqtt.module_temperature",
+        "mqtt.soil_moisture",
+        "mqtt.illuminance",
+        "mqtt.battery_level",
+    ),
+    *("mqtt.state", "mqtt.raw", "gateway.events", "gateway.commands", "gateway.command-results"),
     *("gateway.alerts", "gateway.dead-letter", "gateway.status", "gateway.runs", "gateway.channels"),
 )
 COMPACTED = {"gateway.status", "gateway.runs", "gateway.channels"}
