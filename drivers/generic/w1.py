@@ -80,8 +80,13 @@ def temperature_c(scratchpad: bytes) -> float:
 
     Bits that the chip's resolution doesn't define (9 to 12 bits, byte 4) are left out.
     """
-    if scratchpad[4] & 0x9F != 0x1F:
-        raise ReadError("only zeros: the data wire is shorted to ground")
+    # A DS1825 has its address in the low bits.
+    if scratchpad[4] & 0x90 != 0x10:
+        raise ReadError(
+            "it has the registers of a thermocouple's converter, not of a thermometer"
+            if scratchpad[4] & 0x80
+            else "only zeros: the data wire is shorted to ground"
+        )
     code = int.from_bytes(scratchpad[:2], "little", signed=True)
     if code == _POWER_ON:
         raise ReadError("85 °C, which it has at power-on: its supply broke down before it had measured")

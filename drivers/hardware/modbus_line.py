@@ -93,7 +93,10 @@ class FileStream:
 def open_port(port: ModbusPort, timeout_s: float) -> ByteStream:
     """Open a serial port, for this program alone, or connect. Raises OSError, BoardError without library."""
     if port.device is None:
-        connection = socket.create_connection((port.host, port.port), timeout=timeout_s)
+        try:
+            connection = socket.create_connection((port.host, port.port), timeout=timeout_s)
+        except UnicodeError as error:
+            raise OSError(errno.EINVAL, f"no name of a host: {error}") from error
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return FileStream(connection, 0.0)
     serial = quiet_import("serial", _INSTALL)
@@ -210,6 +213,7 @@ class ModbusLine:
 
     def _answer(self, stream: ByteStream, sent: bytes, unit_id: int, timeout_s: float, begin_s: float) -> Any:
         who, received = f"unit {unit_id} at {self._port.name}", b""
+        function = sent[1 if self._port.rtu else 7]
         while (left_s := begin_s + timeout_s - time.monotonic()) > 0:
             new = stream.read(left_s)
             if not new:
@@ -223,6 +227,8 @@ class ModbusLine:
             except self._fault as error:
                 raise ChecksumError(f"{who} sent what is no answer to a request: {error}") from error
             if answer is not None:
+                if answer.function_code & 0x7F != function:
+                    raise ChecksumError(f"{who} answers function {answer.function_code}, not {function}")
                 return answer
             if used and self._port.rtu:
                 raise ChecksumError(

@@ -82,6 +82,7 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
     settings = {name: _setting(value) for name, value, _ in options if name not in function}
     chosen = {name: settings[name] for name, _, is_default in options if name in settings and not is_default}
     accuracy, limits = accuracy_of(sensor, channel.quantity), range_of(sensor, channel.quantity)
+    own = sensor.own.get(channel.quantity)
     record = ChannelRecord(
         gateway=gateway,
         sensor=sensor.name,
@@ -91,7 +92,7 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         in_force=True,
         periods=(Period(None),),
         unit=channel.unit,
-        kind=(sensor.own.get(channel.quantity) or QUANTITIES[channel.quantity]).kind,
+        kind=(own or QUANTITIES[channel.quantity]).kind,
         driver=sensor.driver,
         interval_s=float(sensor.interval_s),
         range=limits if limits is not None else (float(channel.lower), float(channel.upper)),
@@ -115,6 +116,8 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         **{name: getattr(record, name) for name in _DETERMINING},
         "options": chosen,
         "range": limits,
+        # Those built in never change.
+        "measured": None if own is None else (own.unit, own.kind, own.lower, own.upper),
         "accuracy": None if accuracy is None else (accuracy.absolute, accuracy.percent),
     }
     # Configured keys only: a key of a later version changes no name.

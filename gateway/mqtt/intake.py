@@ -194,11 +194,18 @@ class Intake:
             measured = measure(parsed, forward)
         except AbsentValue:
             return self._ignore(ABSENT, mqtt_topic)
-        value = measured.value
+        value, now_us, time_us = measured.value, self._now_us(), measured.time_us
+        too_early = self._clock.synced and time_us is not None and time_us > now_us + wire.MAX_AHEAD_US
         if forward.counter_end is not None:
             channel = self._channel(route)
+            if not 0 <= measured.raw <= forward.counter_end:
+                # A device's code for an error: a step to it and back would be as large as the total.
+                detail = f"{measured.raw:g} is not within 0 and counter_end, {forward.counter_end:g}"
+                raise wire.InvalidReading("TOTAL_OUT_OF_RANGE", detail)
             last = self._totals.get(channel)
-            self._totals[channel] = measured.raw
+            if not too_early:
+                # What a refused message would have added, the next one adds.
+                self._totals[channel] = measured.raw
             if last is None:
                 return self._ignore(FIRST_TOTAL, mqtt_topic)
             step = added(last, measured.raw, forward.counter_end)
@@ -207,12 +214,11 @@ class Intake:
             value = forward.scale * step
         if unwanted(value, forward.drop_if):
             return self._ignore(DROP_IF, mqtt_topic)
-        now_us, time_us = self._now_us(), measured.time_us
         # A device that sends a time has it from a clock of its own.
         synced = self._clock.synced or time_us is not None
         if time_us is None:
             time_us = now_us // 1000 * 1000
-        elif self._clock.synced and time_us > now_us + wire.MAX_AHEAD_US:
+        elif too_early:
             raise wire.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
         quantity = self.quantities[forward.quantity or ""]
         unit = quantity.unit

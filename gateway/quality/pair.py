@@ -25,7 +25,7 @@ _SMALLEST: Final = 1e-12
 
 
 class PairTest:
-    """One channel's bins beside the others'. ``near`` brings a difference, on a circle, near the last one."""
+    """One channel's bins beside the others'. ``gathered`` brings differences on a circle near each other."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class PairTest:
         twin: str | None,
         interval_ns: int,
         minute_means: MinuteMeans,
-        near: Callable[[float, float], float] = lambda difference, _before: difference,
+        gathered: Callable[[Sequence[float]], Sequence[float]] = lambda differences: differences,
     ) -> None:
         self._sensor = sensor
         self._quantity = quantity
         self._twin = twin
         self._minute_means = minute_means
-        self._near = near
+        self._gathered = gathered
         self._bin_ns = max(round(BIN_S * 1e9), interval_ns)
         self._fewest = _SHARE * self._bin_ns / interval_ns
         self._index: int | None = None
@@ -132,13 +132,15 @@ class PairTest:
         if self._twin is None:
             return None
         sums: dict[int, tuple[float, float, int]] = {}
-        difference = 0.0
         both = zip(window, self._bins(self._sensor, window), self._bins(self._twin, window), strict=True)
-        for index, mine, theirs in both:
-            if mine is None or theirs is None or mine.at_rest or theirs.at_rest:
-                continue
+        moved = [
+            (index, mine, theirs)
+            for index, mine, theirs in both
+            if mine is not None and theirs is not None and not (mine.at_rest or theirs.at_rest)
+        ]
+        differences = self._gathered([mine.mean - theirs.mean for _, mine, theirs in moved])
+        for (index, mine, theirs), difference in zip(moved, differences, strict=True):
             apart, both_sum, count = sums.get(index // block, (0.0, 0.0, 0))
-            difference = self._near(mine.mean - theirs.mean, difference)
             sums[index // block] = apart + difference, both_sum + mine.mean + theirs.mean, count + 1
         excesses = []
         for apart, both_sum, count in sums.values():

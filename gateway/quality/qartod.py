@@ -15,7 +15,7 @@ from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT
 from drivers.interface import Channel
 from gateway.config import QualityRules, SensorConfig
 from gateway.config.quality_rules import OPTIONAL_KEYS
-from gateway.quality.angles import near
+from gateway.quality.angles import gathered, near
 from gateway.quality.flat_line import FlatLineTest
 from gateway.quality.minute_means import MinuteMeans
 from gateway.quality.pair import PairTest
@@ -56,7 +56,7 @@ class QartodTests:
             sensor.pair,
             interval_ns,
             minute_means,
-            *(() if self._course is None else (near,)),
+            *(() if self._course is None else (gathered,)),
         )
 
     def test(self, at_ns: int, value: float, driver_reasons: tuple[str, ...] = ()) -> Flagged:

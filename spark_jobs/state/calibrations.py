@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cloud.wire.channel_records import ChannelRecord
 from cloud.wire.number_set import NumberSet
+from cloud.wire.quantities import QUANTITIES
 from spark_jobs.errors import JobError
 from spark_jobs.intervals import FOREVER_US
 from spark_jobs.transforms.recalibrate import Linear
@@ -51,6 +52,12 @@ def linear(row: Row) -> Linear:
         raise CalibrationError(
             f"{row['channel']} of {row['gateway']} ({row['driver']}) has no slope and offset in its record "
             f"{row['cal']}: its values can't be computed again from raw"
+        )
+    known = QUANTITIES.get(row["quantity"])
+    if row["offset"] and (row["kind"] if known is None else known.kind) == "accumulated":
+        raise CalibrationError(
+            f"{row['channel']} of {row['gateway']} is summed up: an offset of {row['offset']:g} would be "
+            "added with each reading; it has a slope alone"
         )
     settings = {name: json.loads(text) for name, text in dict(row["settings"] or {}).items()}
     return Linear(

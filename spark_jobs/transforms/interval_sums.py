@@ -1,8 +1,9 @@
 """Interval statistics of readings: the one definition of each figure.
 
 An interval holds the readings whose ``time`` (start of their period) lies in it. ``count`` = good + not
-evaluated, and only these enter the statistics. ``sd`` is n−1. ``gust`` is the highest mean of the readings
-that cover 3 consecutive seconds, all of them valid, all inside the interval; null for periods over 1 s.
+evaluated in the row's unit, and only these enter the statistics. ``sd`` is n−1. ``gust`` is the highest mean
+of the readings that cover 3 consecutive seconds, all of them valid, all inside the interval; null for periods
+over 1 s.
 ``expected`` = interval length / period in force, piecewise where the period changed.
 
 What is made of the values depends on the quantity's kind (``cloud.wire.quantities``):
@@ -57,8 +58,8 @@ def statistics_of(readings: Any, interval_s: int) -> Any:
     """The statistics of readings: columns of ``statistics`` but version and updated_at; ``ingested_from``.
 
     ``readings``: an Arrow table of gateway, channel, quantity, kind, unit, time, period_ms, value, quality
-    and ingested_at, in the order of gateway, channel and time, of whole intervals. Quantity and kind of an
-    interval are those of its first reading (the kind where the quantity isn't built in), unit and period are
+    and ingested_at, in the order of gateway, channel and time, of whole intervals. The quantity of
+    an interval is that of its first reading, unit, period and kind (where the quantity isn't built in) are
     those of its last; ``ingested_from`` is when its first one was ingested.
     """
     time_us: Ints = readings["time"].cast(pa.int64()).to_numpy()
@@ -78,17 +79,20 @@ def statistics_of(readings: Any, interval_s: int) -> Any:
 
     names = {name: readings[name].take(pa.array(begins)) for name in ("gateway", "channel", "quantity")}
     quantities = names["quantity"].to_pylist()
-    given = readings["kind"].take(pa.array(begins)).to_pylist()
+    given = readings["kind"].take(pa.array(ends - 1)).to_pylist()
     kinds = np.array([
         QUANTITIES[quantity].kind if quantity in QUANTITIES else str(kind)
         for quantity, kind in zip(quantities, given, strict=True)
     ])  # fmt: skip
     direction, added, state = (kinds == kind for kind in ("direction", "accumulated", "state"))
     wind = np.array([quantity == "wind_speed" for quantity in quantities], bool)
+    number = np.repeat(np.arange(len(begins)), lengths)
+    # A config may have given its own quantity another unit meanwhile.
+    units = readings["unit"].combine_chunks().dictionary_encode().indices.to_numpy()
     enters = ((quality == GOOD) | (quality == NOT_EVALUATED)) & np.isfinite(values)
+    enters &= units == units[ends - 1][number]
     count = total(enters.astype(np.int64))
     samples, some = np.maximum(count, 1), count > 0
-    number = np.repeat(np.arange(len(begins)), lengths)
     vector = enters & direction[number]
     scalar = enters & ~vector
     known = np.where(enters, values, 0.0)

@@ -314,6 +314,10 @@ def test_records_without_a_line_and_names_twice() -> None:
     row = row_of(RECORD)
     with pytest.raises(CalibrationError, match="has no slope and offset in its record 5d1c0a7e"):
         linear({**row, "slope": None})
+    rain = {**row, "quantity": "precipitation", "channel": "rain.precipitation"}
+    with pytest.raises(CalibrationError, match=r"rain.precipitation .* is summed up: an offset of 0\.35"):
+        linear(rain)
+    assert linear({**rain, "offset": 0.0}).slope == 0.765
     bp20 = {**row, "settings": {"adc.gain": '"4.096V"', "divider": "2.0"}, "raw_unit": "V"}
     assert linear(bp20).saturates_at == pytest.approx(8.11, abs=0.01)
     known = {**row, "periods": [], "revision": 0, "in_force": False}

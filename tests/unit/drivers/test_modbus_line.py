@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from drivers.boards.pi import PiBoard
 from drivers.emulation.modbus import EmulatedModbus, crc16, respond
 from drivers.generic.modbus_port import ByteStream, ModbusPort
-from drivers.hardware.modbus_line import ModbusLine, ModbusLines
+from drivers.hardware.modbus_line import ModbusLine, ModbusLines, open_port
 from drivers.interface import ChecksumError, ReadError, SilentError
 from tests.support.modbus_simulator import UNIT, Cable, simulated
 
@@ -227,6 +227,19 @@ def test_an_answer_to_another_request_is_passed_over(board: PiBoard) -> None:
 
     line = ModbusLine(ModbusPort(None, "plant"), lambda port, timeout_s: Device())
     assert line.read_registers(UNIT, "holding", 0, 1, LONG_S) == (42,)
+
+
+def test_an_answer_of_another_function_is_none() -> None:
+    # To a request of input registers comes an answer of holding registers, or of a register that was written.
+    for answer in (GOOD, bytes.fromhex("0000 0006 01 06 0000 002a")):
+        with tcp_device(answer) as port, pytest.raises(ChecksumError, match=r"function \d, not 4"):
+            ModbusLine(port, open_port).read_registers(UNIT, "input", 0, 1, LONG_S)
+
+
+@pytest.mark.parametrize("host", ["plc..lan", "x" * 70])
+def test_a_host_that_can_be_none_is_an_error(host: str) -> None:
+    with pytest.raises(SilentError, match="no name of a host"):
+        ModbusLine(ModbusPort(None, host), open_port).read_registers(UNIT, "input", 0, 1, SHORT_S)
 
 
 def test_a_connection_is_kept_and_made_anew_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

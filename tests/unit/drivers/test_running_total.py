@@ -24,6 +24,11 @@ from drivers.running_total import added
         # Neither: a total that went back a little.
         (40_000, 39_999, None),
         (9, 8, None),
+        # Below 0: what was taken from one that counts both ways, or a device's code for an error.
+        (100, -5, None),
+        (-100, -200, None),
+        # Past the end of a signed one.
+        (32_767, -32_768, 1),
     ],
 )
 def test_added(last: float, total: float, wanted: float | None) -> None:

@@ -74,6 +74,16 @@ def test_the_data_sheets_codes(code: str, celsius: float) -> None:
     assert temperature_c(with_crc(f"{code}4b467fff0c10")) == celsius
 
 
+@pytest.mark.parametrize("config", ["70", "75", "7f"])
+def test_a_ds1825_has_its_address_beside_the_resolution(config: str) -> None:
+    assert temperature_c(with_crc(f"91014b46{config}ff0f10")) == 25.0625
+
+
+def test_a_thermocouples_converter_has_other_registers() -> None:
+    with pytest.raises(ReadError, match="thermocouple"):
+        temperature_c(with_crc("900190 17 f0ffffff"))
+
+
 def test_a_print_of_the_kernels_documentation() -> None:
     text = "72 01 4b 46 7f ff 0e 10 57 : crc=57 YES\n72 01 4b 46 7f ff 0e 10 57 t=23125\n"
     assert temperature_c(scratchpad_of(text)) == 23.125

@@ -78,6 +78,22 @@ def test_the_channels_record_has_unit_and_kind(config: Config) -> None:
     assert record.settings == {"device": "ads1115", "attribute": "in_voltage0"}
 
 
+@pytest.mark.parametrize(
+    "change", [('unit = "m"', 'unit = "cm"'), ("range = [-1", 'kind = "state"\nrange = [-1'), ("[-1,", "[0,")]
+)
+def test_redefined_it_makes_another_calibration(
+    config: Config, tmp_path: Path, change: tuple[str, str]
+) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(TEXT.replace(*change))
+    cals = {
+        record.cal
+        for (river,) in (config.sensors, load(path).sensors)
+        for record in configured("mast-07", river, river.channels)
+    }
+    assert len(cals) == 2
+
+
 def test_a_forwards_range_is_its_quantitys_as_far_as_it_has_none(config: Config) -> None:
     number, several = config.forwards
     assert (number.min, number.max) == (0.0, 90.0)

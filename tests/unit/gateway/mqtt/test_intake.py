@@ -241,6 +241,24 @@ def test_a_running_total_becomes_what_was_added() -> None:
     assert made(intake.accept("meter/b", b"507")).value == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize("code", [b"-999", b"65535"])
+def test_what_can_be_no_total_adds_nothing(code: bytes) -> None:
+    intake = Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", FixedClock(), [METER])
+    intake.accept("meter/a", b"500")
+    assert letter(intake.accept("meter/a", code)).reason == "TOTAL_OUT_OF_RANGE"
+    assert made(intake.accept("meter/a", b"510")).value == pytest.approx(1.0)
+
+
+def test_what_a_message_from_the_future_would_add_is_added_by_the_next() -> None:
+    meter = replace(METER, payload="json", path="t", time_path="at")
+    intake = Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", FixedClock(), [meter])
+    now_s = RECEIVED_NS // 1_000_000_000
+    intake.accept("meter/a", b'{"t": 500, "at": %d}' % now_s)
+    early = letter(intake.accept("meter/a", b'{"t": 510, "at": %d}' % (now_s + 3600)))
+    assert early.reason == "TIME_IN_FUTURE"
+    assert made(intake.accept("meter/a", b'{"t": 520, "at": %d}' % now_s)).value == pytest.approx(2.0)
+
+
 def test_a_quantity_of_the_configs_own_has_its_unit_and_kind_in_each_reading() -> None:
     intake = Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", FixedClock(), [PUMP, READINGS])
     intake.quantities = {**QUANTITIES, "flow": FLOW}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,6 +108,10 @@ def test_twins_about_north_agree_and_those_apart_dont() -> None:
     # One with its mark the wrong way round, now a little more than half a turn off and now a little less.
     reversed_ = Vanes(rules).run([(178.0 + at // 60 % 2 * 4, 0.0) for at in range(900)])
     assert reversed_[-1] == (("PAIR_DISAGREES",), ("PAIR_DISAGREES",))
+    # One that turned round in a calm within the window, minute by minute, and agrees since.
+    calm = [(max(0, min(360, (at - 300) / 2)) % 360.0, 0.0) for at in range(1800)]
+    longer = replace(rules, pair_window_s=1800.0)
+    assert Vanes(longer).run(calm)[-1] == ((), ())
     # However often one of them has turned round.
     vanes = Vanes(rules)
     for at in range(0, 720, 40):

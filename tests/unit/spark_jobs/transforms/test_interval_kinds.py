@@ -27,7 +27,8 @@ def row(
     *,
     flags: list[int] | None = None,
     periods_ms: list[int] | None = None,
-    kind: str | None = None,
+    kind: str | list[str | None] | None = None,
+    units: list[str] | None = None,
 ) -> dict[str, Any]:
     """The one row of readings that follow one another from an interval's beginning on."""
     n = len(values)
@@ -38,8 +39,8 @@ def row(
             "gateway": ["m1"] * n,
             "channel": [channel] * n,
             "quantity": [channel.partition(".")[2]] * n,
-            "kind": pa.array([kind] * n, pa.string()),
-            "unit": ["1"] * n,
+            "kind": pa.array(kind if isinstance(kind, list) else [kind] * n, pa.string()),
+            "unit": units or ["1"] * n,
             "time": pa.array([each * 1000 for each in times_ms]).cast(pa.timestamp("us", "UTC")),
             "period_ms": pa.array(periods_ms, pa.int32()),
             "value": pa.array(values, pa.float64()),
@@ -161,6 +162,14 @@ def test_readings_bring_the_kind_of_a_quantity_that_is_not_built_in(
     found = row("x.leaf_turn", [355.0, 5.0], kind=kind)
     for name, value in wanted.items():
         assert found[name] == (None if value is None else pytest.approx(value, abs=1e-9)), name
+
+
+def test_values_of_two_units_are_never_put_together() -> None:
+    """A config gave its quantity another unit and kind; the row has those that came last."""
+    kinds = [None, None, "accumulated", "accumulated"]
+    found = row("x.flow", [1000.0, 2000.0, 3.0, 5.0], units=["L", "L", "m3", "m3"], kind=kinds)
+    assert (found["unit"], found["sum"], found["avg"], found["max"]) == ("m3", 8.0, 4.0, 5.0)
+    assert (found["count"], found["n_good"], found["recovery"]) == (2, 4, pytest.approx(2 / 600))
 
 
 def test_a_linear_quantity_has_none_of_these() -> None:
