@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, Final
 
 from cloud.wire.channel_records import MAX_LABEL, ChannelRecord, Period, Setting
-from cloud.wire.quantities import QUANTITIES, Quantity
+from cloud.wire.quantities import Quantity
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config.calibration import accuracy_of, expiry_date, range_of
@@ -92,7 +92,7 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
         in_force=True,
         periods=(Period(None),),
         unit=channel.unit,
-        kind=(own or QUANTITIES[channel.quantity]).kind,
+        kind=sensor.kind_of(channel.quantity),
         driver=sensor.driver,
         interval_s=float(sensor.interval_s),
         range=limits if limits is not None else (float(channel.lower), float(channel.upper)),

@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le
 
 from cloud.toml_problems import KeyPath, Problem
 from cloud.values import server_list
-from cloud.wire.quantities import QUANTITIES, Quantities
+from cloud.wire.quantities import QUANTITIES, Kind, Quantities
 from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
@@ -253,6 +253,11 @@ class SensorConfig(SensorCommon):
     def channels(self) -> tuple[Channel, ...]:
         """What it measures."""
         return driver_type(self.driver).channels_of(self.options)
+
+    def kind_of(self, quantity: str) -> Kind:
+        """How values of one of its quantities are put together."""
+        known = self.own.get(quantity) or QUANTITIES.get(quantity)
+        return "linear" if known is None else known.kind
 
 
 _IN_UNIT: Final = "the quantity's unit"

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT
 from drivers.interface import Channel
 from gateway.config import QualityRules, SensorConfig
@@ -47,9 +46,8 @@ class QartodTests:
         scale = max(1.0, 1.0 / sensor.interval_s) if accumulates else 1.0
         self._spike = SpikeTest(scale)
         self._flat_line = FlatLineTest(interval_ns)
-        known = sensor.own.get(channel.quantity) or QUANTITIES.get(channel.quantity)
         # A direction is followed beyond north, so that the tests see what it turned.
-        self._course = 0.0 if known is not None and known.kind == "direction" else None
+        self._course = 0.0 if sensor.kind_of(channel.quantity) == "direction" else None
         self._pair = PairTest(
             sensor.name,
             channel.quantity,

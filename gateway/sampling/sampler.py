@@ -77,6 +77,7 @@ class Sampler:
             None if retry_after_s is None or driver.accumulates else round(retry_after_s * 1e9),
             isinstance(driver, AnswersLate),
         )
+        self._adds_up = any(sensor.kind_of(each.quantity) == "accumulated" for each in driver.channels)
         self._started = False
         self._start_again_s = float("-inf")
         self._start_error = "the driver that hung may still have the sensor: this one isn't started yet"
@@ -177,8 +178,9 @@ class Sampler:
         self._period = following
         if following is not None and self._schedule.moved:
             self._schedule.moved = False
-            if self._driver.accumulates:
-                # The new grid's first count begins on it; pulses between the grids belong to no period.
+            if self._driver.accumulates and not self._adds_up:
+                # The new grid's first count begins on it; pulses between the grids belong to no period. What
+                # is summed up (rain) is in the next one: no sum may lack it.
                 try:
                     self._read()
                 except (DriverError, OSError) as error:

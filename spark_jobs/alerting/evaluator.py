@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from cloud.wire.quantities import QUANTITIES
 from spark_jobs.alerting.alarm import MIN_GAP_US, Alarm, Change, Level, Observation, Transition
 from spark_jobs.alerting.rules import Pair, Rule, Stuck, Threshold
 
@@ -139,7 +140,7 @@ class _Side(Struct, array_like=True):
     count: int = 0
     done: list[_Window] = []
 
-    def add(self, number: int, value: float) -> _Window | None:
+    def add(self, number: int, value: float, *, direction: bool) -> _Window | None:
         """Takes a value; the window that was completed by it. A value older than its window is left out."""
         if number < self.number:
             return None
@@ -149,9 +150,18 @@ class _Side(Struct, array_like=True):
                 completed = _Window(self.number, self.total / self.count, self.count)
                 self.done = [*self.done, completed][-_KEPT_WINDOWS:]
             self.number, self.total, self.count = number, 0.0, 0
+        if direction and self.count:
+            # Beyond north, so that the mean is no direction between 359 and 1.
+            mean = self.total / self.count
+            value = mean + _turned(value - mean)
         self.total += value
         self.count += 1
         return completed
+
+
+def _turned(degrees: float) -> float:
+    """A difference of directions as the shorter way round."""
+    return (degrees + 180.0) % 360.0 - 180.0
 
 
 @dataclass(slots=True)
@@ -166,15 +176,16 @@ class PairEvaluator:
 
     def take(self, side: int, time_us: int, value: float, *, live: bool) -> Change | None:
         """As ``Evaluator.take``; late readings of windows that are over are not evaluated."""
-        rule = self.rule
-        own = self.sides[side].add(time_us // rule.window_us, value)
+        rule, known = self.rule, QUANTITIES.get(self.first.rpartition(".")[2])
+        direction = known is not None and known.kind == "direction"
+        own = self.sides[side].add(time_us // rule.window_us, value, direction=direction)
         if own is None or own.number * rule.window_us <= self.alarm.last_us:
             return None
         other = next((each for each in self.sides[1 - side].done if each.number == own.number), None)
         if other is None or 2 * min(own.readings, other.readings) < max(own.readings, other.readings):
             # Means of different times: gusts, not the twins, would differ.
             return None
-        difference = abs(own.mean - other.mean)
+        difference = abs(_turned(own.mean - other.mean) if direction else own.mean - other.mean)
         found = level(difference, rule.difference, None, rule.clear)
         # The alert is of the window; what caused it is the reading that completed it.
         change = self.alarm.step(

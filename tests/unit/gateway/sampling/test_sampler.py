@@ -35,7 +35,7 @@ class ScriptedDriver:
     def __init__(
         self, clock: SteppingClock, answers: list[Callable[[], float]], *, accumulates: bool = False
     ) -> None:
-        self.channels = (WIND,)
+        self.channels: tuple[Channel, ...] = (WIND,)
         self.accumulates = accumulates
         self.clock = clock
         self.answers = iter(answers)
@@ -53,7 +53,7 @@ class ScriptedDriver:
     def read(self) -> tuple[Measurement, ...]:
         self.read_at.append(self.clock.time_ns - T0_NS)
         value = next(self.answers)()
-        return (Measurement("wind_speed", value, 9.0),)
+        return (Measurement(self.channels[0].quantity, value, 9.0),)
 
     def stop(self) -> None:
         self.stops += 1
@@ -228,6 +228,25 @@ def test_a_clock_that_is_set_loses_and_doubles_nothing(
         assert [reading.value for reading in readings] == [0, 1, 2, *range(4, 4 + len(after))]
     else:
         assert [reading.value for reading in readings] == list(range(len(readings)))
+
+
+def test_no_rain_is_lost_when_the_clock_is_set() -> None:
+    clock = SteppingClock(
+        T0_NS, T0_NS + 8 * SECOND_NS, sets=[(12 * SECOND_NS + SECOND_NS // 2, 700_000_000, True)]
+    )
+    counted_s = begin_s = clock.monotonic()
+
+    def tips() -> float:
+        nonlocal counted_s
+        before_s, counted_s = counted_s, clock.monotonic()
+        return counted_s - before_s
+
+    driver = ScriptedDriver(clock, [tips] * 9, accumulates=True)
+    driver.channels = (Channel("precipitation", "mm", "1", 0.0, 75.0),)
+    values = [reading.value or 0.0 for reading in run(driver)]
+    # What came between the grids is in the first reading of the new one.
+    assert values == pytest.approx([1.0, 1.0, 1.0, 1.3, 1.0, 1.0, 1.0])
+    assert sum(values) == pytest.approx(counted_s - begin_s)
 
 
 def test_an_hourly_sensor_goes_on_with_the_new_clocks_next_hour() -> None:

@@ -345,6 +345,24 @@ def test_twins_disagree_by_their_means_over_the_same_windows() -> None:
     assert {t.channel for t in events} == {"a.wind_speed"}
 
 
+def test_twins_about_north_agree_and_those_apart_dont() -> None:
+    pair = (
+        PAIR.replace("0.5", "30").replace("0.2", "25")
+        + 'pairs = [["a.wind_direction", "b.wind_direction"]]\n'
+    )
+
+    def vanes(apart: float) -> list[AlertEvent]:
+        samples = [
+            sample(at, (at % 5 * 4.0 - 8.0 + off) % 360.0, channel=f"{name}.wind_direction")
+            for at in range(60)
+            for name, off in (("a", 0.0), ("b", apart))
+        ]
+        return run(Engine(rules(pair)), samples)
+
+    assert vanes(-10.0) == vanes(10.0) == []
+    assert vanes(-40.0)[0].value == pytest.approx(40.0)
+
+
 A, B, C = (("mast-07", f"{name}.wind_speed") for name in "abc")
 
 
