@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from drivers.generic.modbus_port import ModbusPort
-from drivers.interface import Board, Channel, Driver, DriverError, FittedSensor, Located, Position
+from drivers.interface import Board, Channel, Driver, DriverError, FittedSensor, Located, Position, Quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,16 @@ class OptionError(DriverError):
         self.key = key
         self.message = message
         super().__init__(f"{'.'.join(map(str, key))}: {message}")
+
+
+def refuse_sum(quantity: Quantity, key: tuple[str | int, ...]) -> None:
+    """Raises OptionError for a quantity that is summed up, which no reading of the moment is a part of."""
+    if quantity.kind == "accumulated":
+        raise OptionError(
+            key,
+            f"{quantity.name} is summed up, and this reads a value of the moment, a running total perhaps:"
+            ' each would be added; use driver = "pulse" or "modbus", or a linear [[quantity]] of your own',
+        )
 
 
 @dataclass(frozen=True, slots=True)

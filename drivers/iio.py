@@ -20,7 +20,16 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
-from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, OptionError, Remove
+from drivers.driver_type import (
+    Claim,
+    Concern,
+    DriverType,
+    EmulatedHardware,
+    Nameplate,
+    OptionError,
+    Remove,
+    refuse_sum,
+)
 from drivers.interface import (
     Board,
     BoardError,
@@ -270,6 +279,7 @@ def settle(options: IioOptions, _site: Located | None) -> IioOptions:
         except OptionError as error:
             raise OptionError((*key, *error.key), error.message) from error
         quantity, unit = chosen.quantity.name, chosen.quantity.unit
+        refuse_sum(chosen.quantity, (*key, "quantity"))
         if quantity in seen:
             raise OptionError((*key, "quantity"), f"there is another {quantity}: that is another sensor")
         seen.add(quantity)

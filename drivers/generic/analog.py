@@ -16,7 +16,15 @@ from typing import Annotated, Final
 from annotated_types import Ge, Gt, Le
 
 from drivers.ads1115 import ADC_WIRING, RETRY_AFTER_S, AdcInput, AdcOptions, adc_claims, adc_concerns
-from drivers.driver_type import Concern, DriverType, EmulatedHardware, Nameplate, OptionError, Remove
+from drivers.driver_type import (
+    Concern,
+    DriverType,
+    EmulatedHardware,
+    Nameplate,
+    OptionError,
+    Remove,
+    refuse_sum,
+)
 from drivers.generic.transfer import interpolate, invert, table_problem
 from drivers.interface import Board, Channel, FittedSensor, Located, Measurement, ReadError
 from drivers.option_docs import Meaning, MeasuredQuantity
@@ -176,6 +184,7 @@ def _where(options: AnalogOptions) -> str:
 
 def settle(options: AnalogOptions, _site: Located | None) -> AnalogOptions:
     """The options as they are. Raises OptionError where they are no transfer function."""
+    refuse_sum(options.quantity, ("quantity",))
     if options.table:
         if options.slope is not None or options.offset != 0:
             key = "offset" if options.slope is None else "slope"

@@ -193,6 +193,12 @@ def test_options_that_are_no_transfer_function_are_refused(
     assert caught.value.key == key
 
 
+def test_a_signal_is_no_part_of_a_sum() -> None:
+    with pytest.raises(OptionError, match="precipitation is summed up") as caught:
+        TYPE.settle(AnalogOptions(QUANTITIES["precipitation"], slope=25.0), None)
+    assert caught.value.key == ("quantity",)
+
+
 def test_signals_the_converter_cant_see_are_concerns() -> None:
     def found(**options: Any) -> list[str]:
         chosen = AnalogOptions(QUANTITIES["voltage"], **options)

@@ -285,7 +285,9 @@ def test_what_cannot_be_made_of_an_attribute(channel: IioChannel, key: tuple[str
     assert caught.value.message.startswith(message)
 
 
-def test_no_channel_and_one_twice() -> None:
+def test_no_channel_one_twice_and_one_that_is_summed_up() -> None:
+    with pytest.raises(OptionError, match=r"channels\.0\.quantity: energy is summed up"):
+        TYPE.settle(IioOptions("ads1015", (measured("energy", "in_voltage0", slope=1.0),)), None)
     with pytest.raises(OptionError, match="channels: must have one table for each quantity"):
         TYPE.settle(IioOptions("ads1015", ()), None)
     with pytest.raises(OptionError, match=r"channels\.1\.quantity: there is another temperature"):
