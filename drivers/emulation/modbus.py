@@ -56,9 +56,10 @@ class EmulatedModbus:
             unit_id, request = frame[6], frame[7:]
         device = self._lines.get(port, {}).get(unit_id, [])
         parts = [words() for words, _ in device]
-        words = {place: word for part in parts if part is not None for place, word in part.items()}
-        if not words:
+        # One cable: a device that is off for one of its sensors is off for all.
+        if not parts or None in parts:
             return b""
+        words = {place: word for part in parts if part is not None for place, word in part.items()}
         answer = bytes([unit_id]) + respond(request, words)
         if not port.rtu:
             return frame[:4] + struct.pack(">H", len(answer)) + answer

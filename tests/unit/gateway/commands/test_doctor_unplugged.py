@@ -12,15 +12,15 @@ from drivers.interface import Board
 from gateway.commands.doctor.examine import hardware
 from gateway.config import Config, load
 from gateway.sampling.sensors import fitted_sensors
+from tests.support.station import DEVICES, UNPLUGGED, off, station_text
 from tests.unit.gateway.commands.doctor_cases import START, Machine
-
-RIVER = Path(__file__).parents[4] / "docs" / "examples" / "river.toml"
 
 
 def found(directory: Path, *faults: Fault) -> list[tuple[str, str]]:
-    """State and words of what isn't well with the example's sensors, read once a second."""
+    """State and words of what isn't well with the station's sensors, read once a second."""
     path = directory / "gateway.toml"
-    path.write_text(RIVER.read_text().replace("interval_s = 60\n", "").replace("interval_s = 10\n", ""))
+    # Without the intervals of 10 s and a minute that the slow ones have.
+    path.write_text(station_text({}, (10, 60)))
 
     def opened(config: Config) -> Board:
         options = BOARDS["simulated"](seed=1, speed=1_000_000.0, start=START, faults=faults)
@@ -38,15 +38,17 @@ def test_all_is_well(tmp_path: Path) -> None:
     assert found(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("sensor", "state", "words"),
-    [
-        ("level", "error", "0 mA is less than 3.6: the loop is broken or has no supply"),
-        ("wind", "warning", "no voltage: the vane points into its dead band, or the wire of the wiper"),
-        ("water", "error", "no thermometer answers on a 1-Wire bus: check its wires"),
-    ],
-)
-def test_each_wire_that_is_off_is_named(tmp_path: Path, sensor: str, state: str, words: str) -> None:
-    problems = found(tmp_path, Fault(sensor, "open-input"))
-    assert all(text.startswith(f"{sensor}: ") for _, text in problems), problems
-    assert any((each, words in text) == (state, True) for each, text in problems), problems
+@pytest.mark.parametrize("sensor", [sensor for sensor in UNPLUGGED if sensor != "rain"])
+def test_each_wire_that_is_off_is_named(tmp_path: Path, sensor: str) -> None:
+    problems = found(tmp_path, Fault(sensor, off(sensor)))
+    names = DEVICES.get(sensor, (sensor,))
+    assert {text.partition(": ")[0] for _, text in problems} == set(names)
+    for name in names:
+        words = [text for state, text in problems if state == UNPLUGGED[name].state]
+        assert any(text.startswith(f"{name}: ") and UNPLUGGED[name].words in text for text in words), problems
+    if sensor.startswith("wind"):
+        assert any("has no voltage" in text and "or the wire of the wiper" in text for _, text in problems)
+
+
+def test_an_open_rain_gauge_is_dry_weather(tmp_path: Path) -> None:
+    assert found(tmp_path, Fault("rain", off("rain"))) == []
