@@ -41,9 +41,7 @@ UNPLUGGED: Final[Mapping[str, Unplugged]] = {
     "level": Unplugged(
         "error", "0 mA is less than 3.6: the loop is broken or has no supply", 9, ("READ_ERROR",)
     ),
-    "water": Unplugged(
-        "error", "no thermometer answers on a 1-Wire bus: check its wires", 9, ("READ_ERROR",)
-    ),
+    "water": Unplugged("error", "check its wires", 9, ("READ_ERROR",)),
     "wind": _OPEN_WIPER,
     "wind-b": _OPEN_WIPER,
     "battery": Unplugged("error", "0.000 V: below the range", 4, ("UNDER_RANGE",)),

@@ -17,7 +17,9 @@ import pytest
 
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading
+from drivers.boards.replay import ReplayColumn
 from drivers.generic.modbus import ModbusRegister
+from drivers.iio import IioChannel
 from drivers.interface import FittedSensor
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
@@ -25,7 +27,7 @@ from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
-from tests.support.masts import NRG_COLUMNS, NRG_MAST, fitted, replayed
+from tests.support.masts import NRG_COLUMNS, NRG_MAST, fitted, replayed, sample
 from tests.support.nrg_csv import write_nrg_csv
 from tests.support.servers import eventually
 from tests.unit.drivers.test_replay import REAL_FILE
@@ -159,3 +161,37 @@ def test_every_modbus_register_comes_back_within_its_quantisation(mast_file: Pat
         worst = max(abs(one - other) for one, other in zip(measured, truth[channel], strict=True))
         assert worst <= step / 2 * (1 + 1e-9)
         print(f"{mast_file.name} Modbus {channel}: {worst:.3g}")  # noqa: T201 - with pytest -s, for the docs
+
+
+OTHERS = (
+    fitted("air", "scd4x"),
+    fitted("gps", "gpsd", latitude=27.7, longitude=85.5),
+    fitted(
+        "baro",
+        "iio",
+        device="ads1015",
+        channels=(IioChannel(QUANTITIES["pressure"], "in_voltage0", slope=21.79, offset=10.55),),
+    ),
+)
+OTHER_COLUMNS: Mapping[str, str | ReplayColumn] = {
+    "air": ReplayColumn("solar_irradiance_w_m2", offset=400.0),
+    "gps": "wind_speed_primary_m_s",
+    "baro": NRG_COLUMNS["baro"],
+}
+OTHER_STEPS = {"air": 1.0, "gps": 1e-6, "baro": 21.79 * 0.003}
+"""Whole ppm, doubles of degrees, 3 mV of an ADS1015 at 6.144 V."""
+
+
+def test_every_reading_of_chips_and_receivers_comes_back(mast_file: Path) -> None:
+    truth = figures(mast_file)
+    expected = {
+        "air": [400 + value for value in truth["sun.irradiance"][::5]],
+        "gps": truth["cup-a.wind_speed"],
+        "baro": truth["baro.pressure"],
+    }
+    samples = sample(replayed(mast_file, OTHERS, OTHER_COLUMNS), OTHERS, {"air": 5.0})
+    for name, step in OTHER_STEPS.items():
+        values = [one.value for one in samples[name]]
+        worst = max(abs(one - other) for one, other in zip(values, expected[name], strict=True))
+        assert worst <= step / 2 * (1 + 1e-9)
+        print(f"{mast_file.name} {name}: {worst:.3g}")  # noqa: T201 - with pytest -s, for the docs

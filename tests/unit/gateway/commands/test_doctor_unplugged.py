@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,25 +12,32 @@ from drivers.emulation.faults import Fault
 from drivers.interface import Board
 from gateway.commands.doctor.examine import hardware
 from gateway.config import Config, load
+from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sensors import fitted_sensors
 from tests.support.station import DEVICES, UNPLUGGED, off, station_text
 from tests.unit.gateway.commands.doctor_cases import START, Machine
 
 
-def found(directory: Path, *faults: Fault) -> list[tuple[str, str]]:
-    """State and words of what isn't well with the station's sensors, read once a second."""
+def station(directory: Path) -> Config:
+    """The station, each sensor read once a second."""
     path = directory / "gateway.toml"
     # Without the intervals of 10 s and a minute that the slow ones have.
     path.write_text(station_text({}, (10, 60)))
+    return load(path, {})
 
-    def opened(config: Config) -> Board:
-        options = BOARDS["simulated"](seed=1, speed=1_000_000.0, start=START, faults=faults)
-        return open_board(options, fitted_sensors(config), Path(), config.gateway)
 
+def opened(config: Config, *faults: Fault) -> Board:
+    """Its board."""
+    options = BOARDS["simulated"](seed=1, speed=1_000_000.0, start=START, faults=faults)
+    return open_board(options, fitted_sensors(config), Path(), config.gateway)
+
+
+def found(directory: Path, *faults: Fault) -> list[tuple[str, str]]:
+    """State and words of what isn't well with the station's sensors."""
     machine = Machine().host(directory / "pi")
     return [
         (each.state, each.found)
-        for each in hardware(load(path, {}), machine, opened)
+        for each in hardware(station(directory), machine, lambda config: opened(config, *faults))
         if each.subject == "sensor" and each.state != "ok"
     ]
 
@@ -52,3 +60,15 @@ def test_each_wire_that_is_off_is_named(tmp_path: Path, sensor: str) -> None:
 
 def test_an_open_rain_gauge_is_dry_weather(tmp_path: Path) -> None:
     assert found(tmp_path, Fault("rain", off("rain"))) == []
+
+
+@pytest.mark.parametrize("sensor", UNPLUGGED)
+def test_its_readings_are_flagged_and_no_others(tmp_path: Path, sensor: str) -> None:
+    config, names = station(tmp_path), DEVICES.get(sensor, (sensor,))
+    with closing(opened(config, Fault(sensor, off(sensor)))) as board:
+        results = OneShotRead("mast-07", config.sensors, board).run(20.0)
+    for result in results:
+        wanted = UNPLUGGED[result.sensor] if result.sensor in names else UNPLUGGED["rain"]
+        assert {(each.quality, each.reasons) for each in result.readings} == {
+            (wanted.quality, wanted.reasons)
+        }
