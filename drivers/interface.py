@@ -327,6 +327,16 @@ class Iio(Protocol):
         """An attribute's text, measured now. Raises OSError with the kernel driver's error."""
 
 
+class OutputPin(Protocol):
+    """A pin that is driven."""
+
+    def set(self, *, high: bool) -> None:
+        """Drive a level. Raises BoardError."""
+
+    def close(self) -> None:
+        """Release the pin; what it does then is the hardware's."""
+
+
 class Board(Protocol):
     """The hardware a driver runs on. Emulated boards run beneath the same libraries as the real one."""
 
@@ -339,6 +349,9 @@ class Board(Protocol):
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Claim a pin (BCM) as an input with pull-up and count its falling edges. Raises BoardError."""
+
+    def drive(self, pin: int, *, high: bool, pull_up: bool) -> OutputPin:
+        """Claim a pin (BCM) as an output at a level; released it is pulled up, or down. Raises BoardError."""
 
     def i2c(self) -> I2cBus:
         """The I2C bus with the sensors."""

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "support-bundle": Command("support.command", "logs, config and findings in one file, without secrets"),
     "status": Command("status", "what the daemon does; with --bootstrap-servers what became of all readings"),
     "phone": Command("phone", "open the status page to a phone for an hour: a QR code with its address"),
+    "actuators": Command("actuators", "each relay in its safe state, without the daemon"),
     "provision": Command("provision.command", "create what Kafka and Mosquitto need, where it is missing"),
     "calibrations": Command("calibrations", "which calibration was in force when, on each channel"),
     "self-report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),

@@ -18,12 +18,13 @@ from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.edge_counter import CallbackCounter
 from drivers.hardware.gpio_chip import ChipCounter, Kernel, NoHeaderChipError
 from drivers.hardware.gpio_library import gpio_errors, gpio_library
+from drivers.hardware.gpio_output import ChipOutput
 from drivers.hardware.iio_sysfs import SysfsIio
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines
 from drivers.hardware.quiet_import import quiet_import
 from drivers.hardware.socket_lines import SocketLines
 from drivers.hardware.w1_sysfs import SysfsW1
-from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
+from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream, OutputPin
 from drivers.option_docs import Meaning
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,10 @@ class PiBoard:
                 gpio_library()
                 _log.warning("event=gpio.callbacks pin=%d why=%r lost_edges=unseen", pin, str(error))
         return CallbackCounter(gpio_library(), pin, gpio_errors())
+
+    def drive(self, pin: int, *, high: bool, pull_up: bool) -> OutputPin:
+        """Drive a pin by the kernel. Raises BoardError."""
+        return ChipOutput(self._kernel, pin, high=high, pull_up=pull_up)
 
     def i2c(self) -> I2cBus:
         """The header's I2C bus, opened once. Raises BoardError."""

@@ -35,6 +35,6 @@ def open_board(
         case ReplayOptions():
             return open_replay(options, sensors, base_dir)
         case SimulatedOptions():
-            return open_simulated(options, sensors, Site.of(site))
+            return open_simulated(options, sensors, base_dir, Site.of(site))
         case _:
             return PiBoard(options)

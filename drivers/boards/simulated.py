@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
@@ -31,10 +32,15 @@ class SimulatedOptions:
     )
     start: Annotated[str | None, Meaning("where event time begins: a time with a zone, in the past")] = None
     faults: Annotated[tuple[Fault, ...], Meaning("what goes wrong, to see what becomes of it")] = ()
+    pins_file: Annotated[
+        str | None, Meaning("where driven pins' levels are kept (JSON); relative to this file's directory")
+    ] = None
 
 
-def open_simulated(options: SimulatedOptions, sensors: Sequence[FittedSensor], site: Site) -> EmulatedBoard:
-    """A board in simulated weather. Raises BoardError."""
+def open_simulated(
+    options: SimulatedOptions, sensors: Sequence[FittedSensor], base_dir: Path, site: Site
+) -> EmulatedBoard:
+    """A board in simulated weather; ``pins_file`` is relative to ``base_dir``. Raises BoardError."""
     start_s = time.time() if options.start is None else datetime.fromisoformat(options.start).timestamp()
     start_ns = int(start_s) * SECOND_NS
     return EmulatedBoard(
@@ -44,4 +50,5 @@ def open_simulated(options: SimulatedOptions, sensors: Sequence[FittedSensor], s
         options.faults,
         now_ns=time.time_ns,
         anchor_s=time.monotonic() if options.start is None else None,
+        pins_file=None if options.pins_file is None else base_dir / options.pins_file,
     )

@@ -6,6 +6,7 @@ import logging
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from drivers.ads1115 import adc_pins
 from drivers.driver_type import I2cDevice, Remove, Words
@@ -18,12 +19,13 @@ from drivers.emulation.gpsd import EmulatedGpsd, Locate
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.emulation.iio import Attribute, EmulatedIio
 from drivers.emulation.modbus import EmulatedModbus
+from drivers.emulation.outputs import EmulatedOutput, OutputLevels
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.emulation.w1 import EmulatedW1, Scratchpad
 from drivers.generic.modbus_port import ModbusPort
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines
-from drivers.interface import EdgeCounter, FittedSensor, ReadError
+from drivers.interface import EdgeCounter, FittedSensor, OutputPin, ReadError
 from drivers.registry import BrokenDriverError, driver_type, guarded
 
 log = logging.getLogger(__name__)
@@ -68,14 +70,17 @@ class EmulatedBoard:
         *,
         now_ns: Callable[[], int] | None = None,
         anchor_s: float | None = None,
+        pins_file: Path | None = None,
     ) -> None:
         """Add the sensors; that no two share a pin, an input or an address, the config's check has seen.
 
-        ``speed``, ``now_ns`` and ``anchor_s`` are the clock's (``SteppedClock``).
+        ``speed``, ``now_ns`` and ``anchor_s`` are the clock's (``SteppedClock``). Driven pins' levels are
+        kept in ``pins_file``.
         """
         self._environment = environment
         self._faults = Faults(faults, environment.start_ns)
         self._counters: dict[int, EmulatedCounter] = {}
+        self.outputs = OutputLevels(pins_file)
         self._w1 = EmulatedW1()
         self._levels: dict[int, Callable[[], bool]] = {}
         self._i2c = EmulatedI2c({})
@@ -97,6 +102,10 @@ class EmulatedBoard:
     def count_edges(self, pin: int) -> EdgeCounter:
         """Count a pin's falling edges. Raises BoardError where the pin is taken."""
         return EmulatedCounter(self._counters, pin, self._levels)
+
+    def drive(self, pin: int, *, high: bool, pull_up: bool) -> OutputPin:
+        """Drive a pin, which keeps its level. Raises BoardError where it is taken."""
+        return EmulatedOutput(self.outputs, self._counters, pin, high=high)
 
     def i2c(self) -> SharedI2c:
         """The bus."""

@@ -30,14 +30,15 @@ LINE_VALUES: Final = struct.Struct("QQ")
 LINE_EVENT: Final = struct.Struct("QIIII6I")
 
 
-def _ioctl(number: int, layout: struct.Struct, *, writes: bool = True) -> int:
+def ioctl_number(number: int, layout: struct.Struct, *, writes: bool = True) -> int:
+    """The number of a request whose argument has a layout."""
     return ((3 if writes else 2) << 30) | (layout.size << 16) | (0xB4 << 8) | number
 
 
-GET_CHIPINFO: Final = _ioctl(0x01, CHIPINFO, writes=False)
-GET_LINE_INFO: Final = _ioctl(0x05, LINE_INFO)
-GET_LINE: Final = _ioctl(0x07, LINE_REQUEST)
-GET_VALUES: Final = _ioctl(0x0E, LINE_VALUES)
+GET_CHIPINFO: Final = ioctl_number(0x01, CHIPINFO, writes=False)
+GET_LINE_INFO: Final = ioctl_number(0x05, LINE_INFO)
+GET_LINE: Final = ioctl_number(0x07, LINE_REQUEST)
+GET_VALUES: Final = ioctl_number(0x0E, LINE_VALUES)
 
 FLAG_USED: Final = 1 << 0
 FLAG_INPUT: Final = 1 << 2
@@ -112,7 +113,7 @@ class ChipCounter:
         self._pin = pin
         self._newest = 0
         self._numbered = self._deficit = 0
-        chip = _open_header(kernel)
+        chip = open_header(kernel)
         try:
             self._fd: int | None = _request(kernel, chip, pin)
         finally:
@@ -223,7 +224,8 @@ def _gapless_tail(numbers: list[int]) -> int:
     return whole
 
 
-def _open_header(kernel: Kernel) -> int:
+def open_header(kernel: Kernel) -> int:
+    """A file descriptor of the chip with the header's pins. Raises NoHeaderChipError, BoardError."""
     refused = ""
     for path in kernel.chips():
         try:
@@ -255,10 +257,26 @@ def _consumer(pin: int) -> str:
 
 def _request(kernel: Kernel, chip: int, pin: int) -> int:
     flags = FLAG_INPUT | FLAG_EDGE_FALLING | FLAG_PULL_UP
-    offsets = (pin, *(0,) * 63)
+    return request_line(kernel, chip, pin, flags, events=BUFFERED_EVENTS)
+
+
+def request_line(
+    kernel: Kernel, chip: int, pin: int, flags: int, attribute: bytes = b"", events: int = 0
+) -> int:
+    """A line's file descriptor; at most one attribute. Raises NoHeaderChipError, BoardError."""
+    offsets, attributes = (pin, *(0,) * 63), int(bool(attribute))
     request = bytearray(
         LINE_REQUEST.pack(
-            *offsets, _consumer(pin).encode(), flags, 0, *(0,) * 5, b"", 1, BUFFERED_EVENTS, *(0,) * 5, 0
+            *offsets,
+            _consumer(pin).encode(),
+            flags,
+            attributes,
+            *(0,) * 5,
+            attribute,
+            1,
+            events,
+            *(0,) * 5,
+            0,
         )
     )
     try:
@@ -268,10 +286,10 @@ def _request(kernel: Kernel, chip: int, pin: int) -> int:
             raise NoHeaderChipError("this kernel doesn't number edges: it is older than 5.10") from error
         if error.errno == errno.EBUSY:
             raise BoardError(
-                f"BCM pin {pin} is in use by {_owner(kernel, chip, pin)}: give the sensor another pin, stop "
+                f"BCM pin {pin} is in use by {_owner(kernel, chip, pin)}: use another pin, stop "
                 "that program, or switch the function off in config.txt"
             ) from error
-        raise BoardError(f"BCM pin {pin} can't be watched for edges ({error})") from error
+        raise BoardError(f"BCM pin {pin} can't be claimed ({error})") from error
     fd: int = LINE_REQUEST.unpack(request)[-1]
     return fd
 

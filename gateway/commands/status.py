@@ -82,6 +82,8 @@ def _summary(status: Mapping[str, Any]) -> str:
         problem += (
             f"\nKafka takes nothing for {topic}, for {duration_text(parked['for_s'])}: {parked['problem']}"
         )
+    for name, relay in (status.get("relays") or {}).items():
+        problem += f"\nrelay {name}: {relay['state']} ({relay['problem'] or relay['why']})"
     for each in (status.get("config") or {}).get("problems", ()):
         problem += f"\nconfig: {each}"
     return (

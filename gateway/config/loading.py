@@ -23,6 +23,7 @@ from gateway.config.model import (
     StatusConfig,
     UplinkConfig,
 )
+from gateway.config.outputs.reading import read_actuators, read_interlocks
 from gateway.config.quality import read_sections
 from gateway.config.quantities import read_quantities
 from gateway.config.secrets import resolve
@@ -38,7 +39,7 @@ _Prepare = Callable[[Source, dict[str, Any]], None]
 _AT_ZERO: Final = "0, 0 is a place in the sea off Ghana: is it still to be filled in?"
 _EMPTIED: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
 """Directories that are emptied at boot, or from time to time."""
-_ALL: Final = (*SECTIONS, "board", "quantity", "quality", "sensor", "forward")
+_ALL: Final = (*SECTIONS, "board", "quantity", "quality", "sensor", "forward", "actuator", "interlock")
 
 
 def load(
@@ -103,10 +104,12 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     source.quantities = read_quantities(source)
     quality = read_sections(source)
     fitted = sensors.read_sensors(source, gateway, quality or {}, board)
+    actuators = read_actuators(source)
+    interlocks = read_interlocks(source, actuators, fitted)
     forwards = read_forwards(source, mqtt, gateway, kafka_config)
     if board is not None and fitted is not None:
         check_emulated(source, board, fitted)
-        check_header(source, board, fitted)
+        check_header(source, board, fitted, actuators)
         check_replay(source, board, fitted, base_dir)
         check_faults(source, board, fitted)
 
@@ -120,7 +123,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
     return Config(
         base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
-        quantities=source.quantities,
+        quantities=source.quantities, actuators=actuators, interlocks=interlocks,
     )  # fmt: skip
 
 

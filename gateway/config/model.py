@@ -21,6 +21,7 @@ from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config import values
 from gateway.config.file_watch import NamedFile
+from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.config.quality_rules import QualityRules
 from gateway.config.steps import Step, Values, new_fields
 from gateway.config.values import (
@@ -363,3 +364,5 @@ class Config:
     problems: tuple[Problem, ...] = ()
     files: Mapping[KeyPath, NamedFile] = field(default_factory=dict, repr=False)
     quantities: Quantities = field(default_factory=lambda: QUANTITIES, repr=False)
+    actuators: tuple[ActuatorConfig, ...] = ()
+    interlocks: tuple[InterlockConfig, ...] = ()

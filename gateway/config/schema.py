@@ -25,6 +25,7 @@ from gateway.config.board import DEFAULT_KIND
 from gateway.config.forwards import PAYLOADS
 from gateway.config.keys import flat
 from gateway.config.model import SECTIONS, SensorCommon
+from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.config.quality_rules import QualityRules
 from gateway.config.quantities import QuantityConfig
 
@@ -88,6 +89,8 @@ def config_schema(drivers: Iterable[str]) -> Json:
         # With those of [[quantity]], whose names aren't known here.
         "quality": _table("quality", dict.fromkeys(QUANTITIES, (QualityRules, None)), extra="allow"),
         "sensor": list[_one_of([_sensor(driver) for driver in drivers], "driver")],  # type: ignore[misc]
+        "actuator": list[ActuatorConfig],
+        "interlock": list[InterlockConfig],
         "forward": list[_one_of(PAYLOADS.values(), "payload")],  # type: ignore[misc]
     }
     optional = {name: (table, None) for name, table in tables.items() if name != "gateway"}

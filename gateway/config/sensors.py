@@ -44,7 +44,7 @@ def read_sensors(
             sensors.append((path, sensor))
     check_pairs(source, sensors, names)
     check_needs(source, sensors, names)
-    check_wiring(source, tables, sensors)
+    check_wiring(source, [*tables, *source.tables("actuator")], sensors)
     check_twins(source, sensors)
     for path, sensor in sensors:
         nameplate = Nameplate(sensor.model, sensor.serial, sensor.interval_s, sensor.boom_deg)

@@ -10,6 +10,7 @@ from drivers.boards.pi import PiOptions
 from drivers.boards.pi_header import I2C_PINS, RESERVED
 from drivers.driver_type import Claim
 from drivers.registry import driver_type
+from drivers.relay import RelayOptions
 from gateway.config.model import BoardConfig, SensorConfig
 from gateway.config.quality_rules import BIN_S
 from gateway.config.source import Source
@@ -43,16 +44,22 @@ def _check_twin(source: Source, path: KeyPath, sensor: SensorConfig, other: Sens
         )
 
 
-def check_header(source: Source, board: BoardConfig, sensors: Sequence[SensorConfig]) -> None:
+def check_header(
+    source: Source, board: BoardConfig, sensors: Sequence[SensorConfig], relays: Sequence[RelayOptions] = ()
+) -> None:
     """Pins that a Raspberry Pi needs for something else."""
     if not isinstance(board.options, PiOptions):
         return
-    claims: list[tuple[KeyPath, SensorConfig, Claim]] = [
-        (("sensor", position, *claim.key), sensor, claim)
+    claims: list[tuple[KeyPath, str, Claim]] = [
+        (("sensor", position, *claim.key), sensor.name, claim)
         for position, sensor in enumerate(sensors)
         for claim in driver_type(sensor.driver).claims(sensor.options)
     ]
-    on_bus = next((sensor.name for _, sensor, claim in claims if claim.part.startswith("I2C address ")), None)
+    claims += [
+        (("actuator", position, "pin"), "", Claim(f"BCM pin {relay.pin}", ("pin",)))
+        for position, relay in enumerate(relays)
+    ]
+    on_bus = next((name for _, name, claim in claims if claim.part.startswith("I2C address ")), None)
     for key, _, claim in claims:
         for pin, purpose in RESERVED.items():
             if claim.part == f"BCM pin {pin}":

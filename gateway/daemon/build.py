@@ -18,6 +18,7 @@ from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.config import Config
+from gateway.control.interlocks import Interlocks
 from gateway.daemon.daemon import Daemon
 from gateway.daemon.gateway import ConfigInForce, Gateway, Life
 from gateway.daemon.reload import Reload
@@ -105,7 +106,10 @@ def build(
     state = State(intake, Pace.of(config), hold)
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)
 
+    interlocks = Interlocks(config.actuators, config.interlocks, board, runs.event, inbox.announce)
+
     def publish(reading: Reading, sensor: str) -> None:
+        interlocks.take(reading)
         topic = topics.reading.format(sensor=sensor, quantity=reading.quantity)
         inbox.sampled(intake.records.own(reading, topic), topic)
         last.note(reading)
@@ -134,7 +138,7 @@ def build(
 
     watchdog = Watchdog(heartbeats, watchdog_period_s() or DEFAULT_PERIOD_S)
     parts = Gateway(
-        run, life, in_force, topics, board, clock, sync, hold, kafka, previous_runs, runs, inbox,
+        run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
         calibrations, discovery, spool, supply, gps_time, clock_updates, reporter, watchdog,
     )  # fmt: skip

@@ -148,4 +148,5 @@ def _settings(config: Config, *, options: bool) -> dict[KeyPath, object]:
         for field in dataclasses.fields(section)
     }
     settings[("quantity",)] = config.quantities
+    settings[("actuator",)], settings[("interlock",)] = config.actuators, config.interlocks
     return {**settings, ("status", "listen"): config.status, ("board", "kind"): config.board.kind}

@@ -32,6 +32,7 @@ class Daemon:
         self._control = control
         # In this order: the run's record, which comes last, has what the others report.
         self._tasks = (
+            gateway.interlocks,
             gateway.clock_updates,
             status,
             gateway.calibrations,
@@ -58,6 +59,7 @@ class Daemon:
     def _startup(self) -> None:
         parts, config = self.gateway, self.gateway.in_force.config
         log.info("event=daemon.start gateway=%s run=%s", config.gateway.id, parts.run)
+        parts.interlocks.start()
         # Before the forwarder reads the outbox: what is in there of these is older.
         parts.calibrations.begin(channel_records(config))
         parts.forwarder.start()
@@ -94,6 +96,8 @@ class Daemon:
     def _shutdown(self) -> int:
         """Ends in the order of the data's way; how many messages neither Kafka nor the disk would take."""
         parts = self.gateway
+        # First: what follows may take half a minute.
+        parts.interlocks.stop()
         parts.watchdog.stop()
         notify("STOPPING=1\nSTATUS=stopping: what Kafka hasn't confirmed goes to the outbox")
         parts.gps_time.stop()

@@ -13,6 +13,7 @@ from gateway.clock.gps_time import GpsTime
 from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
 from gateway.config import Config
+from gateway.control.interlocks import Interlocks
 from gateway.daemon.restart_budget import RestartBudget
 from gateway.forwarding.capacity import Forecast
 from gateway.forwarding.forwarder import Forwarder
@@ -86,6 +87,7 @@ class Gateway:
     in_force: ConfigInForce
     topics: Topics
     board: Board
+    interlocks: Interlocks
     clock: Clock
     """The readings': the board's own, or the machine's."""
     sync: ClockSync

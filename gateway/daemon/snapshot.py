@@ -122,6 +122,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "forwarder_stuck": any(part.startswith("forward") for part in gateway.watchdog.stuck),
         "stuck": list(gateway.watchdog.stuck),
         "machine": vitals(config.outbox.path),
+        "relays": gateway.interlocks.status,
         "spinnable": sorted(gateway.samplers.pulses()),
         "channels": {
             channel: {

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from drivers.generic.modbus_port import ModbusPort, ModbusRegisters
-from drivers.interface import W1, Board, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream
+from drivers.interface import W1, Board, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream, OutputPin
 from gateway.clock.system_clock import Machine, since_boot_ns
 from gateway.commands.arguments import override
 from gateway.config import Config, load
@@ -77,6 +77,9 @@ class MachineTime:
 
     def count_edges(self, pin: int) -> EdgeCounter:
         return self._board.count_edges(pin)
+
+    def drive(self, pin: int, *, high: bool, pull_up: bool) -> OutputPin:
+        return self._board.drive(pin, high=high, pull_up=pull_up)
 
     def i2c(self) -> I2cBus:
         return self._board.i2c()

@@ -16,6 +16,7 @@ from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
 from gateway.config.keys import field_names
 from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
+from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.config.quantities import QuantityConfig
 from gateway.config.secrets import is_reference
 
@@ -26,6 +27,12 @@ _HIDDEN_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "kafka": frozenset({"properties"}),
     "uplink": frozenset({"reset_command"}),
     "status": frozenset({"token"}),
+}
+_TABLES: Final[Mapping[str, type[Any]]] = {
+    "forward": ForwardConfig,
+    "quantity": QuantityConfig,
+    "actuator": ActuatorConfig,
+    "interlock": InterlockConfig,
 }
 _POSITION: Final = frozenset({"latitude", "longitude"})
 _PROPERTIES: Final = re.compile(
@@ -111,10 +118,8 @@ def _keys_of(section: str, table: Mapping[str, Any]) -> frozenset[str]:
     if section == "board":
         kind = table.get("kind", "raspberry-pi")
         return frozenset(("kind", *(field_names(BOARDS[kind]) if kind in BOARDS else ())))
-    if section == "forward":
-        return frozenset(field_names(ForwardConfig))
-    if section == "quantity":
-        return frozenset(field_names(QuantityConfig))
+    if section in _TABLES:
+        return frozenset(field_names(_TABLES[section]))
     if section not in SECTIONS:
         return frozenset()
     return frozenset(field_names(SECTIONS[section])) - _HIDDEN_KEYS.get(section, frozenset())

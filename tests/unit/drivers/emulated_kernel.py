@@ -18,6 +18,8 @@ from typing import Final
 from drivers.hardware.gpio_chip import Kernel
 
 GET_CHIPINFO, GET_LINE_INFO, GET_LINE, GET_VALUES = 0x8044B401, 0xC100B405, 0xC250B407, 0xC010B40E
+SET_VALUES: Final = 0xC010B40F
+OUTPUT: Final = 0x8
 INPUT_FALLING_PULLED_UP: Final = 0x4 | 0x20 | 0x100
 _U32, _U64 = ctypes.c_uint32, ctypes.c_uint64
 
@@ -99,6 +101,8 @@ class EmulatedKernel(Kernel):
         self._next_fd = 3
         self.open_fds: dict[int, str | Line] = {}
         self.low: set[int] = set()
+        self.driven: dict[int, list[bool]] = {}
+        self.pulls: dict[int, int] = {}
         self.broken = False
 
     def chips(self) -> list[str]:
@@ -112,11 +116,14 @@ class EmulatedKernel(Kernel):
     def ioctl(self, fd: int, request: int, argument: bytearray) -> None:
         opened = self.open_fds[fd]
         if isinstance(opened, Line):
-            assert request == GET_VALUES
             values = LineValues.from_buffer(argument)
             assert values.mask == 1
             if self.broken:
                 raise OSError(errno.ENODEV, "No such device")
+            if request == SET_VALUES:
+                self.driven[opened.pin].append(bool(values.bits))
+                return
+            assert request == GET_VALUES
             values.bits = 0 if opened.pin in self.low else 1
         elif request == GET_CHIPINFO:
             info = ChipInfo.from_buffer(argument)
@@ -187,14 +194,21 @@ class EmulatedKernel(Kernel):
 
     def _request(self, request: LineRequest) -> None:
         assert request.num_lines == 1
-        assert request.config.flags == INPUT_FALLING_PULLED_UP
-        assert request.config.num_attrs == 0
         assert not any(request.padding)
         assert not any(request.config.padding)
-        assert not any(request.config.attrs)
         pin = request.offsets[0]
         if pin in self.taken:
             raise OSError(errno.EBUSY, "Device or resource busy")
+        if request.config.flags & OUTPUT:
+            # An id with padding, the levels, the mask of lines: the first attribute of ten.
+            assert (request.config.num_attrs, request.config.attrs[0]) == (1, 2)
+            assert list(request.config.attrs[2:]) == [1, *(0,) * 27]
+            self.driven.setdefault(pin, []).append(bool(request.config.attrs[1]))
+            self.pulls[pin] = request.config.flags & ~OUTPUT
+        else:
+            assert request.config.flags == INPUT_FALLING_PULLED_UP
+            assert request.config.num_attrs == 0
+            assert not any(request.config.attrs)
         line = Line(pin, min(request.event_buffer_size or 16, 1024))
         self.taken[pin] = request.consumer.decode()
         request.fd = self._fd(line)

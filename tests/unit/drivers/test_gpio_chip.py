@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.hardware import gpio_chip
+from drivers.hardware import gpio_chip, gpio_output
 from drivers.hardware.gpio_chip import ChipCounter, NoHeaderChipError
 from drivers.interface import BoardError, ReadError
 from tests.unit.drivers import emulated_kernel
@@ -34,6 +34,11 @@ NUMBERS = {
     "GPIO_V2_LINE_FLAG_INPUT": (gpio_chip.FLAG_INPUT, 4),
     "GPIO_V2_LINE_FLAG_EDGE_FALLING": (gpio_chip.FLAG_EDGE_FALLING, 0x20),
     "GPIO_V2_LINE_FLAG_BIAS_PULL_UP": (gpio_chip.FLAG_PULL_UP, 0x100),
+    "GPIO_V2_LINE_SET_VALUES_IOCTL": (gpio_output.SET_VALUES, emulated_kernel.SET_VALUES),
+    "GPIO_V2_LINE_FLAG_OUTPUT": (gpio_output.FLAG_OUTPUT, emulated_kernel.OUTPUT),
+    "GPIO_V2_LINE_FLAG_BIAS_PULL_DOWN": (gpio_output.FLAG_PULL_DOWN, 0x200),
+    "GPIO_V2_LINE_ATTR_ID_OUTPUT_VALUES": (gpio_output.OUTPUT_VALUES_ID, 2),
+    "sizeof(struct gpio_v2_line_config_attribute)": (gpio_output.OUTPUT_VALUES.size, 24),
     "16 * GPIO_V2_LINES_MAX": (gpio_chip.BUFFERED_EVENTS, 1024),
     "GPIO_V2_LINE_EVENT_FALLING_EDGE": (2, 2),
 }
@@ -43,6 +48,9 @@ MEMBERS = {
     ("gpio_v2_line_request", "consumer"): 256,
     ("gpio_v2_line_request", "config.flags"): 288,
     ("gpio_v2_line_request", "num_lines"): 560,
+    ("gpio_v2_line_request", "config.attrs"): 320,
+    ("gpio_v2_line_config_attribute", "attr.values"): 8,
+    ("gpio_v2_line_config_attribute", "mask"): 16,
     ("gpio_v2_line_request", "event_buffer_size"): 564,
     ("gpio_v2_line_request", "fd"): 588,
     ("gpio_v2_line_info", "consumer"): 32,

@@ -16,6 +16,7 @@ from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.keys import Key, keys_of
 from gateway.config.model import SECTIONS
+from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.config.quantities import QuantityConfig
 from gateway.config.template import bounds, toml
 
@@ -28,6 +29,8 @@ PLACES: dict[str, tuple[str, type[Any]]] = {
     "[[sensor]]": (r"## \[\[sensor\]\]", model.SensorCommon),
     "[[forward]]": (r"## \[\[forward\]\]", model.ForwardConfig),
     "[[quantity]]": (r"## \[\[quantity\]\]", QuantityConfig),
+    "[[actuator]]": (r"## \[\[actuator\]\]", ActuatorConfig),
+    "[[interlock]]": (r"## \[\[interlock\]\]", InterlockConfig),
     "drop_if": (r"## \[\[forward\]\]", model.DropIf),
     "adc": (r"### `adc`", AdcOptions),
     **{name: (rf"### Driver `{name}`", driver_type(name).options) for name in DRIVERS},

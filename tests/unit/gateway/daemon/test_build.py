@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from buffer.sqlite_outbox import SqliteOutbox
+from cloud.wire.reading_records import GOOD, Reading
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError
 from gateway.config import Config, load
 from gateway.daemon.build import build
-from tests.support.config import config_text, cup, write_config
+from tests.support.config import config_text, cup, dht, write_config
 
 # A header and no rows: ``load`` checks the columns only.
 RECORDING = {
@@ -67,4 +68,30 @@ def test_producers_that_cannot_be_made_keep_no_sensor_waiting(tmp_path: Path) ->
     assert not parts.kafka.live.usable
     assert "ssl.ca.location" in (parts.kafka.live.problem or "")
     parts.forwarder.outbox._outbox.close()
+    parts.board.close()
+
+
+def test_a_reading_switches_in_its_own_call_and_needs_no_forwarder_or_broker(tmp_path: Path) -> None:
+    relay = {"name": "heater", "pin": 23, "normal": "on"}
+    interlock = {"when": "dht.temperature > 45", "then": "relay.heater off"}
+    text = config_text(dht(), actuator=[relay], interlock=[interlock])
+    path = write_config(tmp_path, text)
+    parts = build(load(path, {}), path, {}).gateway
+    assert isinstance(parts.board, EmulatedBoard)
+    levels = parts.board.outputs.high
+    parts.interlocks.start()
+    assert levels == {23: False}
+    for value, on in ((20.0, True), (45.5, False)):
+        parts.context.emit(
+            Reading(
+                gateway="mast-07", channel="dht.temperature", run=parts.run, seq=1, quantity="temperature",
+                time_us=0, period_ms=2000, value=value, unit="Cel", raw=value, raw_unit="Cel",
+                quality=GOOD, reasons=(), clock="synced", cal="0" * 8,
+            ),
+            "dht",
+        )  # fmt: skip
+        assert levels == {23: on}
+    parts.interlocks.stop()
+    parts.forwarder.outbox._outbox.close()
+    parts.kafka.close()
     parts.board.close()

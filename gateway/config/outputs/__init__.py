@@ -1,0 +1,1 @@
+"""Relays and interlocks in the config file."""

@@ -1,0 +1,170 @@
+"""Switches relays by the gateway's own readings: within the reading's own call, before it is forwarded.
+
+A sampler's thread switches, and the main thread at start, at stop and once a second, for minimum times and
+readings that stay away. To the safe state, where an interlock holds or nothing is known, a relay never waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cloud.wire.reading_records import GOOD, NOT_EVALUATED, Reading
+from drivers.interface import Board, DriverError
+from drivers.relay import WORDS, Relay
+from gateway.config.outputs.model import ActuatorConfig, InterlockConfig, consequence
+from gateway.control.rule import UNSURE, Rule
+from gateway.ports import Record, Snapshot
+
+log = logging.getLogger(__name__)
+
+
+class _Output:
+    """A relay with its rules, why it is as it is, and why it can't be switched, or None."""
+
+    def __init__(self, config: ActuatorConfig, relay: Relay, rules: Sequence[Rule]) -> None:
+        self.config = config
+        self.relay = relay
+        self.rules = rules
+        self.why = "safe state"
+        self.problem: str | None = None
+
+    def wanted(self) -> tuple[bool, bool, str]:
+        """Whether on; whether at once; why."""
+        safe = self.relay.safe
+        for rule in self.rules:
+            if rule.state in UNSURE:
+                return safe, True, f"no good reading of {rule.when.channel}"
+        held = [rule for rule in self.rules if rule.holds]
+        # Of two that disagree the one for the safe state counts.
+        for rule in sorted(held, key=lambda rule: rule.on != safe):
+            return rule.on, rule.on == safe, rule.config.when
+        return self.config.normally_on, False, "normal"
+
+
+class Interlocks:
+    """All relays. ``event`` makes the record of an event, ``announce`` takes it."""
+
+    def __init__(
+        self,
+        actuators: Sequence[ActuatorConfig],
+        interlocks: Sequence[InterlockConfig],
+        board: Board,
+        event: Callable[..., Record],
+        announce: Callable[[Record], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._event = event
+        self._announce = announce
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._running = False
+        safe = {each.name: each.safe == "on" for each in actuators}
+        rules = [Rule(each, safe[consequence(each.then)[0]], monotonic()) for each in interlocks]
+        self._outputs = [
+            _Output(each, Relay(board, each, monotonic), [rule for rule in rules if rule.relay == each.name])
+            for each in actuators
+        ]
+        self._by_channel: dict[str, list[tuple[_Output, Rule]]] = {}
+        for output in self._outputs:
+            for rule in output.rules:
+                self._by_channel.setdefault(rule.when.channel, []).append((output, rule))
+
+    def start(self) -> None:
+        """Claim the pins, in their safe states; one that can't be had is tried again each second."""
+        with self._lock:
+            self._running = True
+            for output in self._outputs:
+                self._switch(output)
+
+    def take(self, reading: Reading) -> None:
+        """Switch by a reading; one that is bad, or has no value, changes nothing."""
+        concerned = self._by_channel.get(reading.channel)
+        value = reading.value
+        if concerned is None or reading.quality not in (GOOD, NOT_EVALUATED) or value is None:
+            return
+        if not math.isfinite(value):
+            return
+        with self._lock:
+            if not self._running:
+                return
+            now_s = self._monotonic()
+            changed = [rule for _, rule in concerned if rule.take(value, now_s)]
+            for output, _ in concerned:
+                self._switch(output)
+        for rule in changed:
+            self._report(rule, value)
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """Once a second: minimum times that are over, readings that stay away, pins that were refused."""
+        with self._lock:
+            if not self._running:
+                return
+            now_s = self._monotonic()
+            stale = [rule for output in self._outputs for rule in output.rules if rule.tick(now_s)]
+            for output in self._outputs:
+                self._switch(output)
+        for rule in stale:
+            self._report(rule, None)
+
+    def stop(self) -> None:
+        """Switch all to their safe states and release the pins; no reading switches any more."""
+        with self._lock:
+            running, self._running = self._running, False
+            for output in self._outputs if running else ():
+                try:
+                    output.relay.stop()
+                except DriverError as error:
+                    self._failed(output, error)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """By relay its state, why, and its interlocks'."""
+        return {
+            output.config.name: {
+                "state": "unknown" if output.relay.on is None else WORDS[output.relay.on],
+                "why": output.why,
+                "problem": output.problem,
+                "interlocks": [
+                    {"when": rule.config.when, "then": rule.config.then, "state": rule.state}
+                    for rule in output.rules
+                ],
+            }
+            for output in self._outputs
+        }
+
+    def _switch(self, output: _Output) -> None:
+        relay = output.relay
+        try:
+            if relay.on is None:
+                relay.start()
+                output.problem = None
+            on, at_once, why = output.wanted()
+            switched = relay.switch(on, at_once=at_once)
+        except DriverError as error:
+            self._failed(output, error)
+            return
+        if relay.on == on:
+            output.why = why
+        if switched:
+            log.info("event=relay.switched relay=%s state=%s why=%r", output.config.name, WORDS[on], why)
+            self._announce(self._event("relay-switched", relay=output.config.name, state=WORDS[on], why=why))
+
+    def _failed(self, output: _Output, error: DriverError) -> None:
+        if output.problem is None:
+            log.error("event=relay.failed relay=%s error=%s", output.config.name, error)
+            self._announce(self._event("relay-failed", relay=output.config.name, problem=str(error)))
+        output.problem = str(error)
+
+    def _report(self, rule: Rule, value: float | None) -> None:
+        config = rule.config
+        log.warning(
+            "event=interlock.%s when=%r then=%r value=%s", rule.state, config.when, config.then, value
+        )
+        self._announce(
+            self._event(f"interlock-{rule.state}", when=config.when, then=config.then, value=value)
+        )
