@@ -12,6 +12,7 @@ import pytest
 
 from gateway.config import Config, check, located
 from gateway.config.file_watch import EVERY_S
+from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.daemon.config_changes import RESTART, Names, compare
 from gateway.daemon.gateway import ConfigInForce
 from gateway.daemon.reload import Reload
@@ -243,3 +244,11 @@ def test_a_reload_for_another_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"the daemon runs on {tmp_path}/gateway.toml"):
         reload.carry_out({"config": str(other)})
     assert not reload.requested.is_set()
+
+
+def test_relays_and_interlocks_take_a_restart(tmp_path: Path) -> None:
+    relay = ActuatorConfig(name="heater", pin=23)
+    interlock = InterlockConfig("dht.temperature > 40", "relay.heater off")
+    old = config(tmp_path)
+    assert compare(old, replace(old, actuators=(relay,))).restart == (("actuator",),)
+    assert compare(old, replace(old, interlocks=(interlock,))).restart == (("interlock",),)
