@@ -19,6 +19,8 @@ from spark_jobs.errors import JobError
 from spark_jobs.settings import Settings
 
 _PATIENCE_MS: Final = "10000"
+_NAMED: Final = 8
+"""Of forbidden topics: what mends one mends all, mostly."""
 _REFUSED: Final = re.compile(
     r"org\.apache\.kafka\.common\.errors\.((?:Sasl|Ssl|UnsupportedSasl)\w*Exception): ([^\n]*)"
 )
@@ -32,7 +34,7 @@ class KafkaAccessError(JobError):
 def refusal_in(text: str) -> str | None:
     """What Kafka refuses, in a failure's text with its causes; None where it is another failure."""
     if forbidden := _TOPICS.search(text):
-        return _forbidden(forbidden[1])
+        return _forbidden(forbidden[1].split(", "))
     refused = _REFUSED.search(text)
     if refused is None:
         return None
@@ -88,7 +90,7 @@ def _require_topics(java: Any, admin: Any, settings: Settings, pattern: str) -> 
             if (may := answers.get(name).authorizedOperations()) is not None and not may.contains(read)
         )  # fmt: skip
         if blind:
-            raise KafkaAccessError(_forbidden(", ".join(blind)))
+            raise KafkaAccessError(_forbidden(blind))
         return
     # None that may be seen: those of the pattern that are known by name are not there yet, or all forbidden.
     known = [f"{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES]
@@ -96,7 +98,7 @@ def _require_topics(java: Any, admin: Any, settings: Settings, pattern: str) -> 
     named = list(filter(matches, known))
     futures = admin.describeTopics(named).topicNameValues()
     if named and all(_fails_with(futures.get(name), "TopicAuthorizationException") for name in named):
-        raise KafkaAccessError(_forbidden(", ".join(named)))
+        raise KafkaAccessError(_forbidden(named))
 
 
 def _fails_with(future: Any, exception: str) -> bool:
@@ -107,8 +109,9 @@ def _fails_with(future: Any, exception: str) -> bool:
     return False
 
 
-def _forbidden(topics: str) -> str:
-    return f"Kafka forbids the jobs' user {topics}: allow Describe and Read, of alerts and commands Write"
+def _forbidden(topics: list[str]) -> str:
+    named = ", ".join(topics[:_NAMED]) + (f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else "")
+    return f"Kafka forbids the jobs' user {named}: allow Describe and Read, of alerts and commands Write"
 
 
 def _causes(error: Py4JJavaError) -> list[str]:

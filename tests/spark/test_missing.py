@@ -244,8 +244,9 @@ def test_a_row_of_a_missing_interval(spark: SparkSession) -> None:
     counts = dict.fromkeys(
         ("count", "n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing", "recovery"), 0
     )
+    by_kind = ("sum", "rate", "changes")
     nothing = dict.fromkeys(
-        ("avg", "min", "max", "sd", "gust", "cube_mean", "max_time", "gust_time", "ingested_from")
+        ("avg", "min", "max", "sd", "gust", "cube_mean", "max_time", "gust_time", *by_kind, "ingested_from")
     )
     assert row == {
         **named,
