@@ -68,6 +68,8 @@ def record(
         "rounds": given.rounds,
     }
     lines = [json.dumps(shared | more)]
+    # Before minutes of measuring, not after.
+    given.results.mkdir(parents=True, exist_ok=True)
     for number in range(given.rounds):
         for row in one_round():
             digits = {key: float(f"{x:.4g}") if isinstance(x, float) else x for key, x in row.items()}
