@@ -14,16 +14,16 @@ _WITH_SPARK: Final = 2
 _FAULTS: Final = "tests/faults/"
 """One scope: they share a broker of their own."""
 _FIRST: Final = (
-    "tests/spark/test_statistics_job.py",
+    "tests/spark/jobs/test_statistics_job.py",
     "tests/spark/test_job_faults.py",
-    "tests/spark/test_secured_kafka.py",
+    "tests/spark/platform/test_secured_kafka.py",
     "tests/integration/test_end_to_end.py",
-    "tests/spark/test_missing.py",
-    "tests/spark/test_jobs.py",
-    "tests/spark/test_records_job.py",
-    "tests/spark/test_anomaly.py",
-    "tests/spark/test_ingest_sink.py",
-    "tests/spark/test_alerts_job.py",
+    "tests/spark/jobs/test_missing.py",
+    "tests/spark/jobs/test_jobs.py",
+    "tests/spark/jobs/test_records_job.py",
+    "tests/spark/jobs/test_anomaly.py",
+    "tests/spark/sinks/test_ingest_sink.py",
+    "tests/spark/jobs/test_alerts_job.py",
 )
 """The longest, or at the end the others would wait for them."""
 

@@ -17,8 +17,8 @@ import pytest
 from drivers.boards.pi import PiBoard, PiOptions
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
 from drivers.hardware.gpio_chip import LINE_EVENT, Kernel
-from tests.unit.drivers.emulated_kernel import EmulatedKernel
-from tests.unit.drivers.patched_lgpio import PatchedLgpio, patched_lgpio
+from tests.unit.drivers.hardware.emulated_kernel import EmulatedKernel
+from tests.unit.drivers.hardware.patched_lgpio import PatchedLgpio, patched_lgpio
 
 PINS = (17, 27, 22, 5, 6, 13)
 HZ, SECONDS, ROUNDS = 1082, 50, 5

@@ -132,7 +132,7 @@ def kept(reason: str, payload: bytes) -> Kept:
 
 def test_a_flood_of_malformed_payloads(tmp_path: Path, full: bool) -> None:
     if not full:
-        pytest.skip("only with --full: the faults flood a gateway, tests/spark/test_validate.py the jobs")
+        pytest.skip("only with --full: the faults flood a gateway, test_validate.py the jobs")
     config = tmp_path / "flooded.toml"
     config.write_text(CONFIG)
     bad = list(islice(cycle(malformed()), FLOOD))

@@ -13,7 +13,7 @@ from drivers.boards.simulated import SimulatedOptions
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError
 from drivers.relay import Relay, RelayOptions
-from tests.unit.drivers.emulated_kernel import EmulatedKernel
+from tests.unit.drivers.hardware.emulated_kernel import EmulatedKernel
 
 PULL_UP, PULL_DOWN = 0x100, 0x200
 

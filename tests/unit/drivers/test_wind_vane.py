@@ -21,8 +21,8 @@ from drivers.vane_angles import circle, gray_code, gray_number, loaded, off_step
 from drivers.wind_vane import TYPE, VaneAdcOptions, WindVane, WindVaneOptions, pot_angle, ratio_at
 from tests.support.masts import Sample, fitted, replayed, sample, simulated
 from tests.support.servers import shared_data
+from tests.unit.drivers.emulation.test_faults import run
 from tests.unit.drivers.test_adc_faults import Station, only
-from tests.unit.drivers.test_faults import run
 
 RECORDED = shared_data("mast_10min_3months.csv.gz")
 # A vane of eight reeds and resistors, 10 kOhm to its supply.

@@ -19,8 +19,8 @@ from spark_jobs.sinks.delta import ensure_table, table_version
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.transforms.records import RUN_RECORDS, record_rows
+from tests.spark.jobs.test_records_job import run_record
 from tests.spark.records import KAFKA_US, kafka_frame, rows_of
-from tests.spark.test_records_job import run_record
 
 NOON = datetime(2026, 5, 28, 12, tzinfo=UTC)
 NUMBERS = pa.map_(pa.string(), pa.float64())

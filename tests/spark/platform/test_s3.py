@@ -34,9 +34,9 @@ from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.streaming.lease import Lease, LeaseTakenError
 from spark_jobs.transforms.packing import packed
 from tests.faults.uplink import Uplink
+from tests.spark.jobs.test_replay import produce
 from tests.spark.programs import QUICK, Program
 from tests.spark.records import encoded, kafka_frame, reading
-from tests.spark.test_replay import produce
 from tests.support.s3 import SECRET, Moto
 
 pytestmark = pytest.mark.timeout(900)

@@ -22,7 +22,7 @@ from tests.support.kubernetes_api import KubernetesApi
 from tests.support.servers import eventually
 from tests.unit.systemd.test_kubernetes import config_map
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.timeout(3000)
 
 

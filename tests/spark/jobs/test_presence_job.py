@@ -29,9 +29,9 @@ from spark_jobs.sinks.records import RecordSink
 from spark_jobs.transforms.packing import identity_ranges
 from spark_jobs.transforms.presence import arrivals, claimed, presence_rows, with_arrivals
 from spark_jobs.transforms.records import RUN_RECORDS, STATUS_RECORDS, record_rows
+from tests.spark.jobs.test_records_job import run_record
 from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of
 from tests.spark.running import started
-from tests.spark.test_records_job import run_record
 
 S = 1_000_000
 

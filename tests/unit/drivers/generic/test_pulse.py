@@ -17,7 +17,7 @@ from drivers.emulation.faults import Fault
 from drivers.generic.pulse import TYPE, Pulse, PulseOptions, debounced
 from drivers.interface import Board, BoardError, Channel, Edges, ReadError
 from tests.support.masts import fitted, replayed, sample
-from tests.unit.drivers.test_faults import run
+from tests.unit.drivers.emulation.test_faults import run
 
 RAIN = QUANTITIES["precipitation"]
 FLOW = Quantity("flow", "L/s", "linear", 0.0, 50.0)

@@ -30,7 +30,7 @@ from gateway.sequences import Sequences
 from tests.support.masts import NRG_COLUMNS, NRG_MAST, fitted, replayed, sample
 from tests.support.nrg_csv import write_nrg_csv
 from tests.support.servers import eventually
-from tests.unit.drivers.test_replay import REAL_FILE
+from tests.unit.drivers.boards.test_replay import REAL_FILE
 
 SECONDS = 1200
 PULSES = {"cup-a": (0.765, 0.35), "cup-b": (0.765, 0.35), "cup-s1": (0.0935, 0.139)}

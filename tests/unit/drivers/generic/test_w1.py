@@ -30,7 +30,7 @@ from drivers.hardware.w1_sysfs import SysfsW1
 from drivers.interface import Board, BoardError, ChecksumError, ReadError
 from tests.support.masts import fitted, replayed, sample
 from tests.support.servers import shared_data
-from tests.unit.drivers.test_faults import run
+from tests.unit.drivers.emulation.test_faults import run
 
 RECORDED = shared_data("mast_10min_3months.csv.gz")
 AIR = QUANTITIES["temperature"]

@@ -22,8 +22,8 @@ from drivers.generic.transfer import interpolate, invert, table_problem
 from drivers.interface import Channel, Measurement, ReadError
 from tests.support.masts import fitted, replayed, sample
 from tests.support.servers import shared_data
+from tests.unit.drivers.emulation.test_faults import run
 from tests.unit.drivers.test_adc_faults import Station, only
-from tests.unit.drivers.test_faults import run
 
 RECORDED = shared_data("mast_10min_3months.csv.gz")
 LEVEL = Quantity("water_level", "m", "linear", 0.0, 12.0)

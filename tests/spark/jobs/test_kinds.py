@@ -15,9 +15,9 @@ from cloud.wire.reading_records import Reading
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
+from tests.spark.jobs.test_jobs import M, store
 from tests.spark.records import START_US, reading, rows_of
 from tests.spark.running import started
-from tests.spark.test_jobs import M, store
 from tests.support.directions import apart, by_pairs
 
 VANE, RAIN, PUMP, LEAF = "vane.wind_direction", "rain.precipitation", "pump.state", "tree.leaf_turn"

@@ -29,9 +29,9 @@ from spark_jobs.transforms.missing import (
     times_in_force,
 )
 from spark_jobs.transforms.statistics import missing_statistics
+from tests.spark.jobs.test_jobs import store
 from tests.spark.records import reading, rows_of
 from tests.spark.running import started
-from tests.spark.test_jobs import store
 
 S = 1_000_000
 M = 60 * S

@@ -20,7 +20,7 @@ from drivers.interface import BoardError, ReadError
 from tests.support.servers import eventually
 
 HARDWARE = Path(__file__).parent / "dht_hardware"
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(autouse=True)

@@ -24,8 +24,8 @@ from drivers.boards.registry import BOARDS
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions, fastest_hz
 from drivers.interface import BoardError, Diagnoses, ReadError
 from drivers.registry import driver_type
-from tests.unit.drivers.emulated_kernel import EmulatedKernel
-from tests.unit.drivers.patched_lgpio import ALERT, FALLING, PULL_UP, PatchedLgpio, patched_lgpio
+from tests.unit.drivers.hardware.emulated_kernel import EmulatedKernel
+from tests.unit.drivers.hardware.patched_lgpio import ALERT, FALLING, PULL_UP, PatchedLgpio, patched_lgpio
 
 PINS = (17, 27, 22, 5, 6, 13)
 NRG: dict[str, Any] = {"slope": 0.765, "offset": 0.35}

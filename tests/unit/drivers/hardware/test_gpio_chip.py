@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from drivers.hardware import gpio_chip, gpio_output
 from drivers.hardware.gpio_chip import ChipCounter, NoHeaderChipError
 from drivers.interface import BoardError, ReadError
-from tests.unit.drivers import emulated_kernel
-from tests.unit.drivers.emulated_kernel import EmulatedKernel, Line, LineEvent
+from tests.unit.drivers.hardware import emulated_kernel
+from tests.unit.drivers.hardware.emulated_kernel import EmulatedKernel, Line, LineEvent
 
 HEADER = Path("/usr/include/linux/gpio.h")
 LAYOUTS = {

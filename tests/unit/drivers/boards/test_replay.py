@@ -18,7 +18,7 @@ from tests.support.nrg_csv import write_nrg_csv
 STEP_KPA = 6.144 / 32768 * 21.79
 STEP_WM2 = 0.256 / 32768 * 100_000
 
-SHARED = Path(os.environ.get("FIELDGATE_SHARED", Path(__file__).parents[4] / "shared"))
+SHARED = Path(os.environ.get("FIELDGATE_SHARED", Path(__file__).parents[5] / "shared"))
 REAL_FILE = SHARED / "data" / "mast_1s_20min.csv"
 
 

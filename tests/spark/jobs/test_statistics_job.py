@@ -22,9 +22,9 @@ from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.statistics import interval_statistics
+from tests.spark.jobs.test_jobs import M, rows, store
 from tests.spark.records import START_US, encoded, kafka_frame, reading, rows_of
 from tests.spark.running import started
-from tests.spark.test_jobs import M, rows, store
 
 
 @contextmanager

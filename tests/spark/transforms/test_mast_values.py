@@ -22,7 +22,7 @@ from spark_jobs.transforms.mast_values import (
     power_law_exponent,
 )
 
-RECORDED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "mast_10min_3months.csv.gz"
+RECORDED = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "mast_10min_3months.csv.gz"
 HEIGHTS = {"80": 80.0, "60": 60.0, "40": 40.0}
 
 A50, B50, C30, C20 = (f"{name}.wind_speed" for name in ("cup-50m-a", "cup-50m-b", "cup-30m", "cup-20m"))
