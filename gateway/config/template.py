@@ -30,7 +30,7 @@ _HEAD: Final = """\
 # Whether all is right: fieldgate check -c FILE
 """
 _FORWARD: Final = """\
-# Other devices' messages on the local broker that go the same way: see docs/configure.md.
+# Other devices' messages on the local broker that go the same way: see docs/forward.md.
 #[[forward]]
 #filter = "sensors/+/temperature"
 #payload = "number"

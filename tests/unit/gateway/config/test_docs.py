@@ -1,4 +1,4 @@
-"""docs/configure.md has for each key what holds: its default and its bounds."""
+"""The pages on the config have for each key what holds: its default and its bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.config.quantities import QuantityConfig
 from gateway.config.template import bounds, toml
 
-TEXT = (Path(__file__).parents[4] / "docs" / "configure.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[4] / "docs"
+TEXT = "\n".join(
+    (DOCS / page).read_text(encoding="utf-8") for page in ("configure.md", "sensors.md", "forward.md")
+)
 
 PLACES: dict[str, tuple[str, type[Any]]] = {
     **{f"[{name}]": (rf"## \[{name}\]", kind) for name, kind in SECTIONS.items()},
@@ -32,8 +35,8 @@ PLACES: dict[str, tuple[str, type[Any]]] = {
     "[[actuator]]": (r"## \[\[actuator\]\]", ActuatorConfig),
     "[[interlock]]": (r"## \[\[interlock\]\]", InterlockConfig),
     "drop_if": (r"## \[\[forward\]\]", model.DropIf),
-    "adc": (r"### `adc`", AdcOptions),
-    **{name: (rf"### Driver `{name}`", driver_type(name).options) for name in DRIVERS},
+    "adc": (r"## `adc`", AdcOptions),
+    **{name: (rf"## Driver `{name}`", driver_type(name).options) for name in DRIVERS},
 }
 
 # Defaults that depend on something else, and how the table has it.
@@ -100,7 +103,7 @@ def test_default_and_bounds_in_the_docs_are_the_codes(place: str, name: str) -> 
     heading, kind = PLACES[place]
     key = next(key for key in keys_of(kind) if key.name == name)
     rows = _rows(heading)
-    assert name in rows, f"docs/configure.md has no row for {name} below {heading}"
+    assert name in rows, f"no row for {name} below {heading} in configure.md, sensors.md and forward.md"
     default, unit, _ = rows[name]
     if (place, name) not in {("[[forward]]", "quantity"), ("[[forward]]", "unit"), ("[[forward]]", "path"),
                              ("[[forward]]", "channel"), ("[[forward]]", "raw_unit")}:  # fmt: skip
