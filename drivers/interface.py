@@ -353,6 +353,9 @@ class Board(Protocol):
     def drive(self, pin: int, *, high: bool, pull_up: bool) -> OutputPin:
         """Claim a pin (BCM) as an output at a level; released it is pulled up, or down. Raises BoardError."""
 
+    def pin_user(self, pin: int) -> str | None:
+        """Who has claimed a pin (BCM) that is to be driven; None where it is free. Raises BoardError."""
+
     def i2c(self) -> I2cBus:
         """The I2C bus with the sensors."""
 

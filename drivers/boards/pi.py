@@ -18,7 +18,7 @@ from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.edge_counter import CallbackCounter
 from drivers.hardware.gpio_chip import ChipCounter, Kernel, NoHeaderChipError
 from drivers.hardware.gpio_library import gpio_errors, gpio_library
-from drivers.hardware.gpio_output import ChipOutput
+from drivers.hardware.gpio_output import ChipOutput, pin_user
 from drivers.hardware.iio_sysfs import SysfsIio
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines
 from drivers.hardware.quiet_import import quiet_import
@@ -90,6 +90,10 @@ class PiBoard:
     def drive(self, pin: int, *, high: bool, pull_up: bool) -> OutputPin:
         """Drive a pin by the kernel. Raises BoardError."""
         return ChipOutput(self._kernel, pin, high=high, pull_up=pull_up)
+
+    def pin_user(self, pin: int) -> str | None:
+        """By the kernel. Raises BoardError."""
+        return pin_user(self._kernel, pin)
 
     def i2c(self) -> I2cBus:
         """The header's I2C bus, opened once. Raises BoardError."""

@@ -107,6 +107,10 @@ class EmulatedBoard:
         """Drive a pin, which keeps its level. Raises BoardError where it is taken."""
         return EmulatedOutput(self.outputs, self._counters, pin, high=high)
 
+    def pin_user(self, pin: int) -> str | None:
+        """Within this process."""
+        return "this process" if pin in self._counters or pin in self.outputs.claimed else None
+
     def i2c(self) -> SharedI2c:
         """The bus."""
         return self._shared_i2c

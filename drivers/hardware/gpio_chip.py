@@ -294,14 +294,21 @@ def request_line(
     return fd
 
 
-def _owner(kernel: Kernel, chip: int, pin: int) -> str:
+def line_user(kernel: Kernel, chip: int, pin: int) -> str | None:
+    """Who has claimed a line; None where it is free. Raises OSError, on a kernel before 5.10 too."""
     answer = bytearray(LINE_INFO.pack(b"", b"", pin, 0, 0, b"", 0, 0, 0, 0))
+    kernel.ioctl(chip, GET_LINE_INFO, answer)
+    _name, consumer, _offset, _attributes, flags, *_rest = LINE_INFO.unpack(answer)
+    if not flags & FLAG_USED:
+        return None
+    return repr(_text(consumer)) if _text(consumer) else "another program"
+
+
+def _owner(kernel: Kernel, chip: int, pin: int) -> str:
     try:
-        kernel.ioctl(chip, GET_LINE_INFO, answer)
+        return line_user(kernel, chip, pin) or "another program"
     except OSError:
         return "another program"
-    _name, consumer, _offset, _attributes, flags, *_rest = LINE_INFO.unpack(answer)
-    return repr(_text(consumer)) if flags & FLAG_USED and _text(consumer) else "another program"
 
 
 def _text(field: bytes) -> str:

@@ -16,6 +16,7 @@ from drivers.hardware.gpio_chip import (
     LINE_VALUES,
     Kernel,
     ioctl_number,
+    line_user,
     open_header,
     request_line,
 )
@@ -27,6 +28,17 @@ OUTPUT_VALUES: Final = struct.Struct("IIQQ")
 """An attribute of the request: its id, padding, the lines' levels, which lines."""
 OUTPUT_VALUES_ID: Final = 2
 SET_VALUES: Final = ioctl_number(0x0F, LINE_VALUES)
+
+
+def pin_user(kernel: Kernel, pin: int) -> str | None:
+    """Who has claimed a pin; None where it is free. Nothing is claimed. Raises BoardError."""
+    chip = open_header(kernel)
+    try:
+        return line_user(kernel, chip, pin)
+    except OSError as error:
+        raise BoardError(f"BCM pin {pin} can't be driven by this kernel, before 5.10 ({error})") from error
+    finally:
+        kernel.close(chip)
 
 
 class ChipOutput:

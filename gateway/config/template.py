@@ -41,6 +41,15 @@ _FORWARD: Final = """\
 #name = "water_level"
 #unit = "m"
 #range = [-1, 12]
+
+# A relay on a pin, and what switches it here, without a cloud.
+#[[actuator]]
+#name = "heater"
+#pin = 23
+#[[interlock]]
+#when = "enclosure.temperature < 3"
+#until = "enclosure.temperature > 6"
+#then = "relay.heater on"
 """
 _KERNEL: Final = next(
     dataclasses.replace(key, default="kernel") for key in keys_of(ClockConfig) if key.name == "trust"

@@ -31,6 +31,7 @@ class _Output:
         self.relay = relay
         self.rules = rules
         self.why = "safe state"
+        self.switches = 0
         self.problem: str | None = None
 
     def wanted(self) -> tuple[bool, bool, str]:
@@ -129,6 +130,7 @@ class Interlocks:
                 "state": "unknown" if output.relay.on is None else WORDS[output.relay.on],
                 "why": output.why,
                 "problem": output.problem,
+                "switches": output.switches,
                 "interlocks": [
                     {"when": rule.config.when, "then": rule.config.then, "state": rule.state}
                     for rule in output.rules
@@ -151,6 +153,7 @@ class Interlocks:
         if relay.on == on:
             output.why = why
         if switched:
+            output.switches += 1
             log.info("event=relay.switched relay=%s state=%s why=%r", output.config.name, WORDS[on], why)
             self._announce(self._event("relay-switched", relay=output.config.name, state=WORDS[on], why=why))
 

@@ -81,7 +81,34 @@ class _Snapshot(Collector):
         yield _gauge("fieldgate_topic_parked_seconds", "How long a topic has taken nothing.", *parked)
         uplinks = (({"state": state}, status.get("uplink") == state) for state in _UPLINKS)
         yield _gauge("fieldgate_uplink", "1 for the state of the uplink, else 0.", *uplinks)
+        yield from _relays(status.get("relays") or {})
         yield from _readings(status.get("channels") or {})
+
+
+def _relays(relays: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """The relays and their interlocks. A relay whose pin can't be claimed has no state."""
+    known = (
+        ({"relay": name}, each["state"] == "on")
+        for name, each in relays.items()
+        if each["state"] != "unknown"
+    )
+    yield _gauge("fieldgate_relay_on", "1 while the relay is on, else 0.", *known)
+    switches = CounterMetricFamily(
+        "fieldgate_relay_switches", "Times that it was switched.", labels=["relay"]
+    )
+    for name, each in relays.items():
+        switches.add_metric([name], each["switches"])
+    yield switches
+    # By its text: a second one of the same text would be refused by whoever scrapes.
+    rules = {
+        (rule["when"], rule["then"]): rule["state"] for each in relays.values() for rule in each["interlocks"]
+    }
+    for name, wanted, text in (
+        ("held", ("held",), "1 while the interlock decides the relay's state, else 0."),
+        ("unsure", ("unknown", "stale"), "1 without a good reading: the relay is in its safe state; else 0."),
+    ):
+        states = (({"when": when, "then": then}, state in wanted) for (when, then), state in rules.items())
+        yield _gauge(f"fieldgate_interlock_{name}", text, *states)
 
 
 def _readings(channels: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:

@@ -81,6 +81,9 @@ class MachineTime:
     def drive(self, pin: int, *, high: bool, pull_up: bool) -> OutputPin:
         return self._board.drive(pin, high=high, pull_up=pull_up)
 
+    def pin_user(self, pin: int) -> str | None:
+        return self._board.pin_user(pin)
+
     def i2c(self) -> I2cBus:
         return self._board.i2c()
 

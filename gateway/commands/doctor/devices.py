@@ -56,10 +56,13 @@ def needs(sensors: Iterable[SensorConfig]) -> Needs:
     )
 
 
-def findings(host: Host, wired: Needs, *, kernel_counts: bool = False) -> Iterator[Finding]:
-    """Libraries, devices and permissions; ``kernel_counts``: cups need no library."""
+def findings(
+    host: Host, wired: Needs, *, kernel_counts: bool = False, relays: bool = False
+) -> Iterator[Finding]:
+    """Libraries, devices and permissions; ``kernel_counts``: cups need no library, as relays never do."""
     if wired.pins:
         yield library(host, kernel_counts=kernel_counts)
+    if wired.pins or relays:
         yield from _pins(host)
     if wired.addresses:
         yield _bus(host)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from drivers.interface import Board, DriverError
 from gateway.clock.system_clock import kernel_synchronised
-from gateway.commands.doctor import devices, i2c, network, pi, storage
+from gateway.commands.doctor import devices, i2c, network, pi, relays, storage
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
 from gateway.commands.reading_rows import Row, number_text, reason_words, row_of_reading, rows_of_status
@@ -55,13 +55,14 @@ def hardware(
         yield from pi.findings(host)
         if host.is_pi:
             kernel_counts = getattr(config.board.options, "counting", None) in ("auto", "kernel")
-            found = list(devices.findings(host, wired, kernel_counts=kernel_counts))
+            switches = bool(config.actuators)
+            found = list(devices.findings(host, wired, kernel_counts=kernel_counts, relays=switches))
             yield from found
             if any(each.subject == "i2c" and each.state == "error" for each in found):
                 explained = wired.on_bus
         else:
             explained = wired.on_bus | wired.on_pins
-    if not config.sensors:
+    if not (config.sensors or config.actuators):
         return
     try:
         status = daemon(config)
@@ -70,6 +71,7 @@ def hardware(
         return
     if status is not None:
         yield from _from_daemon(config, status)
+        yield from relays.switched(status.get("relays") or {})
         return
     try:
         board = open_board(config)
@@ -85,6 +87,8 @@ def hardware(
             yield from found
             explained |= silent
         yield from _from_board(config, board, explained)
+        if config.board.kind != "raspberry-pi" or host.is_pi:
+            yield from relays.claimable(config.actuators, board)
     finally:
         board.close()
 

@@ -62,6 +62,17 @@ def test_a_pin_that_cannot_be_driven_is_released() -> None:
     assert relay.switch(True)
 
 
+def test_who_has_a_pin_is_seen_without_claiming_it() -> None:
+    kernel = EmulatedKernel(taken={23: "w1", 24: ""})
+    board = PiBoard(kernel=kernel)
+    assert [board.pin_user(pin) for pin in (22, 23, 24)] == [None, "'w1'", "another program"]
+    assert (kernel.open_fds, kernel.driven) == ({}, {})
+    old = EmulatedKernel(old=True)
+    with pytest.raises(BoardError, match=r"BCM pin 23 can't be driven by this kernel, before 5\.10"):
+        PiBoard(kernel=old).pin_user(23)
+    assert old.open_fds == {}
+
+
 def simulated(directory: Path, file: str | None = None) -> EmulatedBoard:
     board = open_board(SimulatedOptions(pins_file=file), (), directory)
     assert isinstance(board, EmulatedBoard)
@@ -91,6 +102,7 @@ def test_an_emulated_pin_is_claimed_once_and_never_as_both(tmp_path: Path) -> No
     for pin in (17, 23):
         with pytest.raises(BoardError, match=f"BCM pin {pin} is in use"):
             board.drive(pin, high=True, pull_up=True)
+    assert [board.pin_user(pin) for pin in (17, 23, 24)] == ["this process", "this process", None]
     counter.close()
     output.close()
     board.drive(17, high=False, pull_up=False)

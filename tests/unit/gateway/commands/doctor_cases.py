@@ -56,6 +56,12 @@ driver = "pyranometer"
 [[sensor]]
 name = "gps"
 driver = "gpsd"
+[[actuator]]
+name = "heater"
+pin = 23
+[[interlock]]
+when = "dht.temperature < 3"
+then = "relay.heater on"
 """
 START: Final = "2026-03-01T04:00:00Z"
 DOCS: Final = Path(__file__).resolve().parents[4] / "docs" / "doctor.md"
@@ -112,6 +118,7 @@ class Wired(EmulatedBoard):
     counter: EdgeCounter | None = None
     dht_silent = False
     gpsd_error: str | None = None
+    relay_user: str | None = None
 
     def i2c(self) -> Any:
         """The bus, or the wrong one."""
@@ -120,6 +127,10 @@ class Wired(EmulatedBoard):
     def dht_edges(self, pin: int) -> Callable[[], array[int]]:
         """The line, or one on which nothing moves."""
         return (lambda: array("H")) if self.dht_silent else super().dht_edges(pin)
+
+    def pin_user(self, pin: int) -> str | None:
+        """Nobody, or another program."""
+        return self.relay_user or super().pin_user(pin)
 
     def connect_gpsd(self, host: str, port: int) -> Any:
         """Gpsd, or the system's error without it."""
@@ -235,6 +246,7 @@ CASES: Final = (
     Case("signal on ground", board=_with(counter=Line(0, high=False))),
     Case("silent DHT11", board=_with(dht_silent=True)),
     Case("no gpsd", board=_with(gpsd_error="[Errno 111] Connection refused")),
+    Case("relay's pin", board=_with(relay_user="'w1'")),
     Case("no Pi", Machine(model="QEMU Virtual Machine")),
 )
 

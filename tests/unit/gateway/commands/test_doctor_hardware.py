@@ -12,6 +12,7 @@ from drivers.emulation.i2c import EmulatedI2c
 from drivers.hardware.bus_lock import SharedI2c
 from gateway.commands.doctor.devices import findings, library, needs
 from gateway.commands.doctor.examine import hardware
+from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import group_of, may_use
 from gateway.commands.doctor.i2c import StuckBusError, scan
 from gateway.config import load
@@ -199,6 +200,36 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
         ("ok", "sun: 7.200 m/s"),
         ("warning", "gps: no reading yet, due within 32 s"),
     ]
+
+
+def test_relays_are_as_the_daemon_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(CONFIG[: CONFIG.index("[[sensor]]")] + '[[actuator]]\nname = "heater"\npin = 23\n')
+    rules = [
+        {"when": "dht.temperature < 3", "then": "relay.heater on", "state": "stale"},
+        {"when": "cup.wind_speed > 9 for 3 s", "then": "relay.heater off", "state": "clear"},
+    ]
+    relay = {"state": "off", "why": "no good reading of dht.temperature", "problem": None}
+    refused = {"state": "unknown", "why": "safe state", "problem": "BCM pin 24 is in use by 'w1'"}
+    status = {
+        "relays": {
+            "heater": {**relay, "interlocks": rules},
+            "fan": {**refused, "interlocks": rules},
+            "lamp": {**relay, "why": "normal", "interlocks": rules[1:]},
+        }
+    }
+    findings = hardware(
+        load(path, {}), Machine(packages={}).host(tmp_path / "pi"), opened, lambda config: status
+    )
+    assert [each for each in findings if each.subject not in ("board", "power", "heat", "card")] == [
+        Finding("gpio", "ok", "/dev/gpiochip0 can be used by pi"),
+        Finding(
+            "relay", "warning", "heater: off (no good reading of dht.temperature)",
+            "safe until there is a good reading of dht.temperature",
+        ),
+        Finding("relay", "error", "fan: BCM pin 24 is in use by 'w1'", "the daemon tries again each second"),
+        Finding("relay", "ok", "lamp: off (normal)"),
+    ]  # fmt: skip
 
 
 def test_a_config_without_wires_needs_no_library(tmp_path: Path) -> None:

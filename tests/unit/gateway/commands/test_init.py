@@ -249,3 +249,17 @@ def test_questions_without_an_answer(target: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(init, "terminal", lambda: _answers("mast-07"))
     assert cli.main(["init", "-o", str(target)]) == 1
     assert not target.exists()
+
+
+def test_the_commented_examples_are_right(target: Path) -> None:
+    arguments = ["init", "--id", "mast-07", "--kafka", "kafka.example.org:9092", "-o", str(target)]
+    assert cli.main([*arguments, "--sensor", "enclosure=dht11:4"]) == 0
+    text = target.read_text()
+    begin = text.index("# Other devices' messages")
+    uncommented = [line.removeprefix("#") for line in text[begin:].splitlines() if line[:2] != "# "]
+    target.write_text(text[:begin] + "\n".join(uncommented) + "\n")
+    assert _problems(target) == []
+    config = load(target)
+    assert [each.name for each in config.actuators] == ["heater"]
+    assert len(config.interlocks) == len(config.forwards) == 1
+    assert config.quantities["water_level"].unit == "m"

@@ -77,7 +77,7 @@ def test_a_relay_is_safe_until_the_first_good_reading_then_normal() -> None:
     assert box.relay["why"] == "no good reading of enclosure.temperature"
     assert box.read(20.0)
     assert box.relay == {
-        "state": "on", "why": "normal", "problem": None,
+        "state": "on", "why": "normal", "problem": None, "switches": 1,
         "interlocks": [{"when": HOT.when, "then": HOT.then, "state": "clear"}],
     }  # fmt: skip
 

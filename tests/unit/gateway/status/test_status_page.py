@@ -33,6 +33,21 @@ STATUS: dict[str, Any] = {
     "main_loop_ago_s": 0.4,
     "forwarder_stuck": False,
     "parked": {"mqtt.co2": {"for_s": 90, "problem": "TOPIC_AUTHORIZATION_FAILED"}},
+    "relays": {
+        "heater": {
+            "state": "on",
+            "why": "box.temperature < 3",
+            "problem": None,
+            "switches": 7,
+            "interlocks": [
+                {"when": "box.temperature < 3", "then": "relay.heater on", "state": "held"},
+                {"when": "box.temperature > 60", "then": "relay.heater off", "state": "clear"},
+                {"when": "box.temperature > 60", "then": "relay.heater off", "state": "clear"},
+                {"when": "sun.irradiance > 9", "then": "relay.heater off", "state": "stale"},
+            ],
+        },
+        "fan": {"state": "unknown", "why": "", "problem": "in use", "switches": 0, "interlocks": []},
+    },
     "machine": {"version": "0.1.0", "cpu_celsius": None, "disk_free_bytes": 10_000_000},
     "channels": {
         "cup.wind_speed": {
@@ -104,6 +119,11 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
         "fieldgate_clock_synced 1.0",
         "fieldgate_config_problems 1.0",
         'fieldgate_topic_parked_seconds{topic="mqtt.co2"} 90.0',
+        'fieldgate_relay_on{relay="heater"} 1.0',
+        'fieldgate_relay_switches_total{relay="heater"} 7.0',
+        'fieldgate_interlock_held{then="relay.heater on",when="box.temperature < 3"} 1.0',
+        'fieldgate_interlock_held{then="relay.heater off",when="box.temperature > 60"} 0.0',
+        'fieldgate_interlock_unsure{then="relay.heater off",when="sun.irradiance > 9"} 1.0',
         'fieldgate_reading_value{channel="cup.wind_speed",unit="m/s"} 7.235',
         'fieldgate_reading_quality{channel="dht.temperature"} 9.0',
         'fieldgate_reading_timestamp_seconds{channel="cup.wind_speed"} 1.7800000205e+09',
@@ -112,6 +132,9 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
     # What is unknown has no sample.
     assert "broker_dropped" not in text
     assert "cpu_temperature" not in text
+    assert 'fieldgate_relay_on{relay="fan"}' not in text
+    samples = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert len(samples) == len(set(samples))
     assert 'fieldgate_reading_value{channel="dht.temperature"' not in text
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(families) == len(set(families))
