@@ -97,11 +97,11 @@ def build(
         config.kafka.topic,
         machine_clock,
         routes(config),
-        [sensor.name for sensor in config.sensors],
         machine.boot,
         last.note_forwarded,
     )
     intake.quantities = config.quantities
+    intake.sensors = [sensor.name for sensor in config.sensors]
     writer = OutboxWriter(outbox, inbox.put)
     state = State(intake, Pace.of(config), hold)
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)

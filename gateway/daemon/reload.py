@@ -169,9 +169,9 @@ class Reload:
         """Called by the forwarder's thread."""
         if take_over is not None:
             take_over()
-        sensors = [sensor.name for sensor in config.sensors]
-        self._gateway.intake.quantities = config.quantities
-        self._gateway.intake.apply(config.kafka.topic, routes(config), sensors)
+        intake = self._gateway.intake
+        intake.quantities, intake.sensors = config.quantities, [sensor.name for sensor in config.sensors]
+        intake.apply(config.kafka.topic, routes(config))
         if changes.touches("mqtt"):
             self._gateway.session.log_in(config.mqtt.login)
         if changes.forwards:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from cloud.backoff import Backoff
 from gateway.forwarding.drain_cursor import Drain, LateRows, SkippedRows, next_batch_s
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
@@ -20,7 +21,6 @@ from gateway.forwarding.parked_rows import ParkedRows
 from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.state import State
 from gateway.ports import Record, Sink, Undelivered
-from gateway.system.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from cloud.backoff import Backoff
 from gateway.config import Config
 from gateway.forwarding.ledger import Entry
 from gateway.ports import ParkedTopic
-from gateway.system.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -57,13 +57,13 @@ class Entry:
     entered_s: float
     own: bool
     live: bool = True
-    acks: list[Ack] = field(default_factory=list)
-    storing: bool = False
-    at_sink: bool = False
-    sent_s: float = float("-inf")
-    delivered: bool = False
-    number: int | None = None
     refused: bool = False
+    acks: list[Ack] = field(init=False, default_factory=list)
+    storing: bool = field(init=False, default=False)
+    at_sink: bool = field(init=False, default=False)
+    sent_s: float = field(init=False, default=float("-inf"))
+    delivered: bool = field(init=False, default=False)
+    number: int | None = field(init=False, default=None)
 
     @property
     def size_bytes(self) -> int:

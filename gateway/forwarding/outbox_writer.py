@@ -22,13 +22,13 @@ from buffer.drops import OnDrop
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxTooLarge
 from buffer.space_limits import BALLAST_BYTES, Limits
 from buffer.sqlite_outbox import SqliteOutbox
+from cloud.backoff import Backoff
 from gateway.config import Config
 from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry, is_others
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import exactly, summarise
 from gateway.ports import Record
-from gateway.system.backoff import Backoff
 from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)

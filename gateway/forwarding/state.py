@@ -43,9 +43,9 @@ class State:
     counters: Counters = field(default_factory=Counters)
     kafka: KafkaHealth = field(init=False)
     compacted: CompactedTopics = field(init=False)
-    taking: bool = True
+    taking: bool = field(init=False, default=True)
     """Whether new messages are accepted."""
-    stop_at_s: float | None = None
+    stop_at_s: float | None = field(init=False, default=None)
     """When a stop gives up waiting for Kafka; None while it runs."""
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from cloud.wire import reading_records as wire
@@ -43,9 +43,8 @@ class Intake:
     """Turns messages into Kafka records.
 
     ``clock`` is this machine's: the time of receipt, whatever time an emulated mast lives in. ``forwards``
-    include the gateway's own topics; ``sensors`` are the names of its own sensors, which no other device's
-    channel may take. ``boot`` is the kernel's id of this boot; ``forwarded`` receives each reading of another
-    device.
+    include the gateway's own topics. ``boot`` is the kernel's id of this boot; ``forwarded`` receives each
+    reading of another device.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class Intake:
         topic: str,
         clock: Clock,
         forwards: Iterable[ForwardConfig] = _EVERYTHING,
-        sensors: Iterable[str] = (),
         boot: str = "unknown",
         forwarded: Callable[[wire.Reading], None] = lambda reading: None,
     ) -> None:
@@ -64,6 +62,8 @@ class Intake:
         """Of own readings too, and of what Kafka or the outbox refuses."""
         self.quantities: Quantities = QUANTITIES
         """What readings may be of; the daemon puts the config's here."""
+        self.sensors: Collection[str] = ()
+        """Names of its own sensors, which no other device's channel may take; set by the daemon too."""
         self._gateway = gateway
         self._forwarded = forwarded
         self._issued = issued
@@ -71,7 +71,7 @@ class Intake:
         self._boot = boot
         # Templates of Kafka topics, and whether raw messages go there.
         self._topics: dict[str, bool] = {}
-        self.apply(topic, forwards, sensors)
+        self.apply(topic, forwards)
         self._channels: set[str] = set()
         # The last running total of each channel that has one.
         self._totals: dict[str, float] = {}
@@ -79,12 +79,11 @@ class Intake:
         self._issued_raw = Sequences()
         self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD, FILTERED, FIRST_TOTAL), 0)
 
-    def apply(self, topic: str, forwards: Iterable[ForwardConfig], sensors: Iterable[str]) -> None:
-        """Take a config's topic, forwards and sensor names from the next message on."""
+    def apply(self, topic: str, forwards: Iterable[ForwardConfig]) -> None:
+        """Take a config's topic and forwards from the next message on."""
         self.records.topic = topic
         self._topics[topic] = False
         self._routes = Routes(forwards, topic)
-        self._sensors = frozenset(sensors)
 
     @property
     def ignored(self) -> dict[str, int]:
@@ -267,7 +266,7 @@ class Intake:
         """The channel of another device's reading. Raises InvalidReading where it can have none."""
         if route.name is None or route.channel is None:
             raise wire.InvalidReading("BAD_TOPIC", "the topic gives no channel of 1 to 128 characters")
-        if route.name in self._sensors:
+        if route.name in self.sensors:
             raise wire.InvalidReading("CHANNEL_TAKEN", f"{route.name} is one of the gateway's own sensors")
         if route.channel not in self._channels:
             if len(self._channels) >= _MAX_CHANNELS:

@@ -21,13 +21,13 @@ from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage,
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
+from cloud.backoff import Backoff
 from gateway.config.model import MqttConfig
 from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.buffered_client import BufferedClient, is_local
 from gateway.mqtt.subscriptions import Subscriptions
 from gateway.ports import Ack, Message, OwnTopics
-from gateway.system.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cloud.backoff import Backoff
 from gateway.config import QualityRules, SensorConfig
 from gateway.ports import Clock
 from gateway.sampling.call_timeout import Call
 from gateway.sampling.sampler import Sampler
-from gateway.system.backoff import Backoff
 from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)

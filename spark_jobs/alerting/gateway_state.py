@@ -111,14 +111,14 @@ class GatewayState:
 
     name: str
     silences: list[Silence]
-    channels: dict[str, ChannelState] = field(default_factory=dict)
-    pairs: dict[tuple[RuleId, str, str], PairEvaluator] = field(default_factory=dict)
-    intervals: dict[tuple[RuleId, str | None], Alarm] = field(default_factory=dict)
-    twins: dict[str, str] = field(default_factory=dict)
-    opened: dict[tuple[RuleId, str | None], OpenAlert] = field(default_factory=dict)
-    horizon_us: int = -1
-    received_since_us: int = -1
-    arrived_us: int = -1
+    channels: dict[str, ChannelState] = field(init=False, default_factory=dict)
+    pairs: dict[tuple[RuleId, str, str], PairEvaluator] = field(init=False, default_factory=dict)
+    intervals: dict[tuple[RuleId, str | None], Alarm] = field(init=False, default_factory=dict)
+    twins: dict[str, str] = field(init=False, default_factory=dict)
+    opened: dict[tuple[RuleId, str | None], OpenAlert] = field(init=False, default_factory=dict)
+    horizon_us: int = field(init=False, default=-1)
+    received_since_us: int = field(init=False, default=-1)
+    arrived_us: int = field(init=False, default=-1)
 
     def receive(self, sample: Sample, *, live: bool) -> Iterator[AlertEvent]:
         """Notes any reading, a missing value too: it shows that the gateway works."""

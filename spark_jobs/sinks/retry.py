@@ -16,6 +16,8 @@ from typing import Final, TypeVar
 import delta.exceptions.captured  # noqa: F401
 from delta import exceptions
 
+from cloud.backoff import backoff_s
+
 log = logging.getLogger("fieldgate.jobs.delta")
 
 CONFLICTS: Final = (
@@ -32,11 +34,6 @@ _ATTEMPTS: Final = 8
 """Within 13 s. A compaction commits once and is done with these files: the second nearly always succeeds."""
 
 _T = TypeVar("_T")
-
-
-def backoff_s(failures: int, first_s: float, longest_s: float) -> float:
-    """The wait after so many failures in a row: twice the one before, up to the longest."""
-    return min(longest_s, first_s * 2.0 ** min(failures - 1, 60))
 
 
 def retried(step: Callable[[], _T], what: str, sleep: Callable[[float], None] = time.sleep) -> _T:

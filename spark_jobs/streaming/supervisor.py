@@ -22,11 +22,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from cloud.backoff import backoff_s
 from spark_jobs import metrics
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.kafka_access import refusal_in, require_access
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.retry import backoff_s
 from spark_jobs.streaming.batch_gate import PATIENCE_S, BatchGate
 from spark_jobs.streaming.query import Job, start_query
 from spark_jobs.streaming.query_metrics import ProgressMetrics
@@ -76,15 +76,15 @@ class Supervised:
     spark: SparkSession
     settings: Settings
     make: Callable[[], Job]
-    failures: int = 0
-    gate: BatchGate = field(default_factory=BatchGate)
-    job: Job | None = None
-    query: StreamingQuery | None = None
-    _metrics: ProgressMetrics | None = None
-    _began: bool = False
-    _started_at: float = 0.0
-    _retry_at: float = 0.0
-    _access_at: float = 0.0
+    failures: int = field(init=False, default=0)
+    gate: BatchGate = field(init=False, default_factory=BatchGate)
+    job: Job | None = field(init=False, default=None)
+    query: StreamingQuery | None = field(init=False, default=None)
+    _metrics: ProgressMetrics | None = field(init=False, default=None)
+    _began: bool = field(init=False, default=False)
+    _started_at: float = field(init=False, default=0.0)
+    _retry_at: float = field(init=False, default=0.0)
+    _access_at: float = field(init=False, default=0.0)
 
     def supervise(self) -> None:
         """One round: starts the query when that is due, handles its end, or calls the job's tick."""

@@ -116,7 +116,7 @@ def test_one_that_dies_again_and_again_waits_longer_and_is_given_up(part: MakePa
     for extra_s in (0.0, 1.0, 2.0, 4.0, 8.0):
         kill(one)
         stack.tick()
-        assert one.backoff_s == extra_s
+        assert one.extra_s == extra_s
         now_s[0] += 1.0 + extra_s
         all_up(stack)
     assert one.restarts == 5
@@ -134,7 +134,7 @@ def test_a_long_life_counts_as_a_fresh_start(part: MakePart) -> None:
         now_s[0] += 11.0
         kill(one)
         stack.tick()
-        assert one.backoff_s == 0.0
+        assert one.extra_s == 0.0
         all_up(stack)
     assert one.restarts == 8
 

@@ -32,7 +32,7 @@ class Walk:
     today: date | None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    last: dict[str, Row] = field(default_factory=dict)
+    last: dict[str, Row] = field(init=False, default_factory=dict)
     """The last readings by channel, so that what changes rarely need not be waited for."""
 
     def go(self, sensors: Sequence[SensorConfig]) -> None:

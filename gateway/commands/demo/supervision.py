@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from cloud.backoff import backoff_s
 from cloud.errors import CloudError
 from cloud.local.process import last_lines
 from cloud.local.server import LocalProgram
@@ -40,11 +41,11 @@ class Part:
     component: LocalProgram
     needs: tuple[str, ...] = ()
     prepare: Callable[[], object] | None = None
-    state: State = State.WAITING
-    restarts: int = 0
-    changed_s: float = 0.0
-    _prepared: bool = False
-    _short_lives: int = 0
+    state: State = field(init=False, default=State.WAITING)
+    restarts: int = field(init=False, default=0)
+    changed_s: float = field(init=False, default=0.0)
+    _prepared: bool = field(init=False, default=False)
+    _short_lives: int = field(init=False, default=0)
 
     def enter(self, state: State, now_s: float) -> None:
         """Change the state."""
@@ -70,9 +71,9 @@ class Part:
         self.enter(State.DOWN, now_s)
 
     @property
-    def backoff_s(self) -> float:
+    def extra_s(self) -> float:
         """What a restart waits on top: nothing the first time."""
-        return min(2.0 ** (self._short_lives - 2), _LONGEST_BACKOFF_S) if self._short_lives > 1 else 0.0
+        return backoff_s(self._short_lives - 1, 1.0, _LONGEST_BACKOFF_S) if self._short_lives > 1 else 0.0
 
 
 class Stack:
@@ -118,7 +119,7 @@ class Stack:
                     part.died(f"was not up after {component.start_timeout_s:g} s", now_s)
             case State.UP if code is not None:
                 part.died(f"ended with {code}", now_s)
-            case State.DOWN if now_s - part.changed_s >= self._restart_after_s + part.backoff_s:
+            case State.DOWN if now_s - part.changed_s >= self._restart_after_s + part.extra_s:
                 part.restarts += 1
                 self._launch(part)
             case _:

@@ -17,6 +17,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from cloud.backoff import backoff_s
 from gateway.config.model import UplinkConfig
 
 _HOUR_S: Final = 3600.0
@@ -84,4 +85,4 @@ def _due(away_s: float, after_h: float | None, done: int, last_s: float, longest
     after_s = after_h * _HOUR_S
     if not done:
         return away_s >= after_s
-    return away_s >= last_s + min(after_s * 2.0 ** min(done - 1, 30), max(after_s, longest_s))
+    return away_s >= last_s + backoff_s(done, after_s, max(after_s, longest_s))

@@ -161,7 +161,7 @@ def test_readings_elsewhere_than_in_mqtt_are_named_for_the_accounts() -> None:
     assert all(topic.startswith("plant.") for topic in station.reading_topics)
     assert "plant.pump" not in station.reading_topics
     # Readings that were sent before a reload stay where they are.
-    station.apply("acme.{quantity}", [], [])
+    station.apply("acme.{quantity}", [])
     assert {"plant.co2", "acme.co2"} <= set(station.reading_topics)
 
 

@@ -173,7 +173,9 @@ BARO = ForwardConfig("baro", "number", "pressure", scale=0.1, offset=1.0, raw_un
 def station(*, synced: bool = True) -> Intake:
     forwards = [ForwardConfig("readings/#"), NUMBER, JSON, RAW, BARO]
     clock = FixedClock(synced=synced)
-    return Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", clock, forwards, ["dht"])
+    station = Intake("mast-07", Sequences("thisrun"), "mqtt.{quantity}", clock, forwards)
+    station.sensors = ["dht"]
+    return station
 
 
 def test_a_number_becomes_a_reading_of_this_run() -> None:
@@ -281,7 +283,8 @@ def test_a_message_that_comes_again_is_another_reading() -> None:
 def test_only_an_accepted_message_takes_a_number() -> None:
     issued = Sequences("thisrun")
     clock = FixedClock()
-    intake = Intake("mast-07", issued, "mqtt.{quantity}", clock, [NUMBER, JSON], ["dht"])
+    intake = Intake("mast-07", issued, "mqtt.{quantity}", clock, [NUMBER, JSON])
+    intake.sensors = ["dht"]
     refused(intake.accept("sensors/shed/temperature", b"warm"))
     refused(intake.accept("json/shed", b'{"rh": 50, "at": 4102444800}'))
     intake.accept("sensors/shed/temperature", b"85")

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def backoff_s(failures: int, first_s: float, longest_s: float) -> float:
+    """The delay after so many failures in a row, 1 or more: twice the one before, up to the longest."""
+    return min(first_s * 2.0 ** min(failures - 1, 60), longest_s)
+
+
 class Backoff:
     """``delay_s`` is the next delay, in seconds from ``first_s`` to ``longest_s``."""
 
