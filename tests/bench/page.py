@@ -41,6 +41,8 @@ _PATHS: Final = {
     ("mqtt+kafka", "4"): "Kafka, 4 partitions",
     ("mqtt", ""): "Mosquitto alone",
 }
+_SHOWN: Final = ("100", "1000", "5000")
+"""Payloads that the page's table has, in bytes."""
 _CELL: Final = ("path", "topics", "partitions", "payload_bytes")
 _Key = tuple[str, ...]
 _Column = tuple[str, str, Callable[[list[Row]], str]]
@@ -169,8 +171,9 @@ def _grid(shared: Row, rows: Sequence[Row]) -> Iterable[str]:
     for name, what in (("bridge", "The gateway, in % of a core"), ("all", "All, in % of the machine")):
         used = [cell[f"{name}_percent"] for key, cell in cells.items() if key[0] == "mqtt+kafka"]
         yield f"{what}: {_number(min(used))} to {_number(max(used))}."
-    yield "Fetch, p50 / p99 in ms (the thesis' mean):"
+    yield "Fetch, p50 / p99 in ms (the thesis' mean); other payloads: the picture, grid.jsonl:"
     sizes, topics = (list(dict.fromkeys(key[at] for key in cells)) for at in (3, 1))
+    sizes = [size for size in sizes if size in _SHOWN]
     lines = []
     for (path, label), count in product(_PATHS.items(), topics):
         keys = [(path[0], count, path[1], size) for size in sizes]
