@@ -19,6 +19,11 @@ from gateway.config.values import no_quantity
 SEA_LEVEL_KPA: Final = 101.325
 _LOWEST_PRESSURE: Final = 0.92
 _HIGHEST_PRESSURE: Final = 1.05
+_BY_HEIGHT: Final = (
+    "rest_below", "rest_s", "stopped_s", "twin_above", "mast_above", "pair_relative", "pair_above",
+    "drift_relative",
+)  # fmt: skip
+"""Keys about how high a value is: of directions, which are compared on the circle, none is."""
 
 Sections = Mapping[str, QualityRules]
 """``[quality.QUANTITY]`` by quantity."""
@@ -128,6 +133,14 @@ def _read_table(source: Source, path: KeyPath, table: object) -> QualityRules | 
 
 def _check(source: Source, path: KeyPath, options: QualityRules, quantity: str, found: QualityRules) -> None:
     """Keys compared with one another, such as a test that is switched off and set at once."""
+    known = source.quantities.get(quantity)
+    if known is not None and known.kind == "direction":
+        wrong = [key for key in _BY_HEIGHT if getattr(options, key) is not None]
+        for key in wrong:
+            why = f"makes no sense for {quantity}: of directions none is lower than another; delete it"
+            source.error((*path, key), why)
+        if wrong:
+            return
     if len(options.off or ()) != len(set(options.off or ())):
         source.error((*path, "off"), "names a test twice")
     for test, keys in OPTIONAL_KEYS.items():

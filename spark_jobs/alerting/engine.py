@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from spark_jobs.alerting.alarm import Alarm, Observation, OpenAlert
-from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, level
+from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, is_direction, level
 from spark_jobs.alerting.gateway_state import ChannelState, GatewayState, Sample, Silence, restore_silences
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule, Rules, Silent, Stuck, Threshold
 
@@ -94,7 +94,8 @@ class Engine:
         return gateway
 
     def _new_channel(self, gateway: GatewayState, name: str) -> ChannelState:
-        evaluators = [Evaluator(rule) for rule in self._value_rules if rule.applies_to(gateway.name, name)]
+        rules = [rule for rule in self._value_rules if rule.applies_to(gateway.name, name)]
+        evaluators = [Evaluator(rule, is_direction(name)) for rule in rules]
         silences = [Silence(rule) for rule in self._silent if rule.applies_to(gateway.name, name)]
         channel = gateway.channels[name] = ChannelState(gateway.name, name, evaluators, silences)
         self._join_pairs(gateway, channel)

@@ -50,17 +50,26 @@ class Track(Struct, array_like=True):
     anchor_us: int = 0
 
     def step(
-        self, rule: Threshold | Stuck, time_us: int, period_us: int, value: float, live: bool
+        self,
+        rule: Threshold | Stuck,
+        time_us: int,
+        period_us: int,
+        value: float,
+        live: bool,
+        *,
+        direction: bool = False,
     ) -> Change | None:
         """Takes a value newer than all before it."""
         if isinstance(rule, Threshold):
             found = level(value, rule.above, rule.below, rule.clear)
             seen = Observation(time_us, found, value, live, period_us)
         else:
-            seen = self._movement(rule, time_us, period_us, value, live)
+            seen = self._movement(rule, time_us, period_us, value, live, direction)
         return self.alarm.step(seen, rule.hold_us)
 
-    def _movement(self, rule: Stuck, time_us: int, period_us: int, value: float, live: bool) -> Observation:
+    def _movement(
+        self, rule: Stuck, time_us: int, period_us: int, value: float, live: bool, direction: bool
+    ) -> Observation:
         gap = time_us - self.alarm.last_us > max(MIN_GAP_US, 3 * period_us)
         if rule.moving_above is not None and value <= rule.moving_above:
             self.anchor = None
@@ -68,7 +77,7 @@ class Track(Struct, array_like=True):
             # An alert from before the state was lost: it stands by the value it is found at.
             self.anchor, self.anchor_us = value, self.alarm.since_us
             return Observation(time_us, Level.VIOLATED, (time_us - self.anchor_us) / 1e6, live, period_us)
-        elif self.anchor is None or gap or abs(value - self.anchor) > rule.tolerance:
+        elif self.anchor is None or gap or _apart(value, self.anchor, direction) > rule.tolerance:
             self.anchor, self.anchor_us = value, time_us
         else:
             still_s = (time_us - self.anchor_us) / 1e6
@@ -90,6 +99,7 @@ class Evaluator:
     """
 
     rule: Threshold | Stuck
+    direction: bool = False
     main: Track = field(default_factory=Track)
     late: Track | None = None
     late_touched_us: int = 0
@@ -98,7 +108,7 @@ class Evaluator:
         """Evaluates a value; None where nothing changed."""
         alarm = self.main.alarm
         if time_us > alarm.last_us:
-            return self.main.step(self.rule, time_us, period_us, value, live)
+            return self.main.step(self.rule, time_us, period_us, value, live, direction=self.direction)
         if time_us == alarm.last_us or alarm.covers(time_us):
             return None
         if self.late is None:
@@ -106,7 +116,7 @@ class Evaluator:
         elif time_us <= self.late.alarm.last_us:
             return None
         self.late_touched_us = now_us
-        return self.late.step(self.rule, time_us, period_us, value, False)
+        return self.late.step(self.rule, time_us, period_us, value, False, direction=self.direction)
 
     def restore(self, main: Any, late: Any) -> None:
         """Takes over the stored tracks; the late one with when it was touched."""
@@ -159,9 +169,19 @@ class _Side(Struct, array_like=True):
         return completed
 
 
+def is_direction(channel: str) -> bool:
+    """Whether a channel has directions; one of a quantity that isn't built in counts as plain numbers."""
+    known = QUANTITIES.get(channel.rpartition(".")[2])
+    return known is not None and known.kind == "direction"
+
+
 def _turned(degrees: float) -> float:
     """A difference of directions as the shorter way round."""
     return (degrees + 180.0) % 360.0 - 180.0
+
+
+def _apart(value: float, other: float, direction: bool) -> float:
+    return abs(_turned(value - other) if direction else value - other)
 
 
 @dataclass(slots=True)
@@ -176,8 +196,7 @@ class PairEvaluator:
 
     def take(self, side: int, time_us: int, value: float, *, live: bool) -> Change | None:
         """As ``Evaluator.take``; late readings of windows that are over are not evaluated."""
-        rule, known = self.rule, QUANTITIES.get(self.first.rpartition(".")[2])
-        direction = known is not None and known.kind == "direction"
+        rule, direction = self.rule, is_direction(self.first)
         own = self.sides[side].add(time_us // rule.window_us, value, direction=direction)
         if own is None or own.number * rule.window_us <= self.alarm.last_us:
             return None
@@ -185,7 +204,7 @@ class PairEvaluator:
         if other is None or 2 * min(own.readings, other.readings) < max(own.readings, other.readings):
             # Means of different times: gusts, not the twins, would differ.
             return None
-        difference = abs(_turned(own.mean - other.mean) if direction else own.mean - other.mean)
+        difference = _apart(own.mean, other.mean, direction)
         found = level(difference, rule.difference, None, rule.clear)
         # The alert is of the window; what caused it is the reading that completed it.
         change = self.alarm.step(

@@ -520,7 +520,8 @@ def test_documentation_names_every_key() -> None:
     from drivers.registry import DRIVERS, driver_type
     from gateway.config import model
 
-    text = (ROOT / "docs" / "configure.md").read_text()
+    pages = ("configure", "sensors", "forward")
+    text = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in pages)
     sections = (
         model.GatewayConfig,
         model.MqttConfig,

@@ -256,6 +256,17 @@ def test_stuck_since_the_value_stands() -> None:
     assert events[0].value == 5.0
 
 
+def test_a_vane_that_trembles_about_north_is_stuck_and_one_that_turns_is_not() -> None:
+    rule = STUCK.replace("0.1", "2").replace("moving_above = 1.5\n", "")
+
+    def vane(directions: Sequence[float]) -> list[AlertEvent]:
+        samples = (sample(at, each, channel="v.wind_direction") for at, each in enumerate(directions))
+        return run(Engine(rules(rule)), samples)
+
+    assert short(vane([359.5, 0.5, 359.0, 1.0, 0.0, 359.5, 0.5])) == [("RAISED", 0, 5, True)]
+    assert vane([359.0, 2.0, 359.0, 2.0, 359.0, 2.0, 359.0]) == []
+
+
 def test_a_calm_is_not_stuck() -> None:
     engine = Engine(rules(STUCK))
     assert run(engine, [sample(at, 1.5) for at in range(30)]) == []
