@@ -13,7 +13,7 @@ from tests.faults.mast import Mast
 from tests.faults.results import Results
 from tests.faults.uplink import Uplink
 
-_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "faults.md"
+_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "faults.csv"
 _PASSED = pytest.StashKey[bool]()
 
 

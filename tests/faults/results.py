@@ -1,7 +1,8 @@
-"""The tables in docs/results/{faults,pipeline-faults}.md: a row a case, with date and commit."""
+"""Files of docs/results: a row a case that has passed, with date and commit."""
 
 from __future__ import annotations
 
+import csv
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,38 +16,31 @@ PIPELINE: Final = ("produced", "in readings", "missing", "duplicates")
 """Columns of what the jobs go through."""
 
 
-def _head(columns: Sequence[str]) -> tuple[str, str]:
-    return f"| case | date | commit | {' | '.join(columns)} | more |", (
-        "|---|---|---|" + "---:|" * len(columns) + "---|"
-    )
-
-
 class Results:
-    """The rows of a file, kept in the order in which cases first passed; all else in the file stays."""
+    """The rows of a file, kept in the order in which cases first passed."""
 
     def __init__(self, path: Path, columns: Sequence[str] = _COLUMNS) -> None:
         self._path = path
         self._columns = columns
-        head, rule = _head(columns)
         self.commit = source_commit(path.parent.parent)
-        lines = path.read_text().splitlines() if path.exists() else ["# Faults", "", head, rule]
-        at = lines.index(rule) + 1
-        end = next((n for n in range(at, len(lines)) if not lines[n].startswith("|")), len(lines))
-        self._before, self._after = lines[:at], lines[end:]
-        self._rows = {line.split("|")[1].strip(): line for line in lines[at:end]}
+        with path.open(newline="") as file:
+            self._rows = {row["case"]: row for row in csv.DictReader(file)}
 
     def has(self, case: str) -> bool:
         """Whether a case has passed with exactly these sources."""
         row = self._rows.get(case)
-        return row is not None and row.split("|")[3].strip() == self.commit and "+" not in self.commit
+        return row is not None and row["commit"] == self.commit and "+" not in self.commit
 
     def add(self, case: str, figures: Mapping[str, object]) -> None:
         """Note that a case has passed, and write the file."""
-        cells = [str(figures.get(column, "")) for column in self._columns]
+        columns = {column: str(figures.get(column, "")) for column in self._columns}
         more = ", ".join(f"{name} {value}" for name, value in figures.items() if name not in self._columns)
         date = datetime.now(UTC).date().isoformat()
-        self._rows[case] = f"| {case} | {date} | {self.commit} | {' | '.join(cells)} | {more} |"
-        self._path.write_text("\n".join([*self._before, *self._rows.values(), *self._after]) + "\n")
+        self._rows[case] = {"case": case, "date": date, "commit": self.commit, **columns, "more": more}
+        with self._path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, self._rows[case], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self._rows.values())
 
 
 def source_commit(root: Path) -> str:

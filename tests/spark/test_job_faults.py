@@ -1,7 +1,7 @@
 """What the jobs survive: each produced reading is in the tables once after it, and no other is.
 
 Reduced counts in ``make test``; with ``--full`` the stated ones, a row a case in
-docs/results/pipeline-faults.md.
+docs/results/pipeline-faults.csv.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.support.servers import unique_name
 
 pytestmark = pytest.mark.timeout(1800)
 
-_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "pipeline-faults.md"
+_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "pipeline-faults.csv"
 
 
 @pytest.fixture(scope="module")

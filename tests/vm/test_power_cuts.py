@@ -23,7 +23,7 @@ pytestmark = pytest.mark.system
 
 LIMIT_S = COMMIT_INTERVAL_S + FSYNC_S
 PHASES: tuple[Phase, ...] = ("spilling", "draining", "live", "spilling", "draining")
-_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "power-cuts.md"
+_RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "power-cuts.csv"
 
 
 @pytest.fixture(scope="module")
