@@ -22,7 +22,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cloud.wire.quantities import QUANTITIES
 from spark_jobs.anomaly.observations import Flags, Numbers, Observations
 
 SPEED_FLOOR_MPS: Final = 0.5
@@ -30,10 +29,6 @@ SD_FLOOR_MPS: Final = 0.05
 CONTEXT_LIMIT: Final = 3.0
 """Most standard deviations of a lone channel that are input: a winter colder than any it was trained in is
 "cold" to the network, not a number it would extrapolate from."""
-_NOT_COMPARED: Final = {
-    name for name, each in QUANTITIES.items() if each.kind in ("direction", "accumulated", "state")
-}
-"""Of directions, rain and switches neither a median nor a difference is one of plain numbers."""
 _OFTEN: Final = 0.5
 """A channel, or what a feature is made of, must be there in this share of the training period."""
 
@@ -93,7 +88,7 @@ def layout_of(seen: Observations) -> Layout:
     often = [bool(share >= _OFTEN) for share in valid.mean(axis=0)]
     by_quantity: dict[str, list[int]] = {}
     for index, quantity in enumerate(seen.quantities):
-        if often[index] and quantity not in _NOT_COMPARED:
+        if often[index]:
             by_quantity.setdefault(quantity, []).append(index)
     groups: list[Group] = []
     context: list[str] = []

@@ -117,7 +117,9 @@ def train_models(
         frame = rows_frame(spark, "gateway model: string", groups)
         return trained_models(rows, frame, tasks, settings.interval_s, out, choices).persist()
 
-    channels = F.array_join(F.array_sort(F.collect_set("channel")), " ").alias("channels")
+    # With their units: two gateways may have a quantity of their own of one name, in two.
+    channel = F.concat_ws(":", "channel", "unit")
+    channels = F.array_join(F.array_sort(F.collect_set(channel)), " ").alias("channels")
     there = {row.gateway: row.channels for row in statistics.groupBy("gateway").agg(channels).collect()}
     wanted = sorted(gateways or there)
     found = trained([(gateway, gateway) for gateway in wanted])

@@ -63,12 +63,15 @@ def windows(statistics: DataFrame, targets: DataFrame | None, interval_s: int) -
     closed row of its own isn't.
     """
     number = F.col("n_suspect") + F.col("n_fail")
+    # Of directions, sums and states, a config's own too, neither a median nor a difference is one of plain
+    # numbers. The first have no maximum, the others a sum or changes.
+    plain = F.col("max").isNotNull() & F.col("sum").isNull() & F.col("changes").isNull()
     entries = statistics.where((F.col("version") >= 1) & (F.col("interval_s") == interval_s)).select(
         "gateway",
         "interval_start",
         F.explode(_lags()).alias("lag"),
         "channel",
-        "avg",
+        F.when(plain, F.col("avg")).alias("avg"),
         "sd",
         "max",
         "recovery",

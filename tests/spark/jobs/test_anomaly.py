@@ -184,6 +184,9 @@ def test_a_gateway_too_young_for_a_model_gets_that_of_its_like(
         append(
             spark, table, statistics_table(mast, gateway, partial(among, CUPS[:2] if few else mast.channels))
         )
+    # The same channels in another unit are no like.
+    knots = statistics_table(weather(2, seed=4), "mast-11")
+    append(spark, table, knots.append_column("unit", pa.array(["kn"] * len(knots))))
     end = START + timedelta(days=8)
     version = train_models(spark, settings, (START, end), [], [], Choices(), "test")
     store = ModelStore(Files(spark), settings.models)
@@ -192,6 +195,7 @@ def test_a_gateway_too_young_for_a_model_gets_that_of_its_like(
     assert (own["gateway"], own["facts"]["gateways"], own["facts"]["days"]) == (GATEWAY, 1, 8)
     assert (young["gateway"], young["facts"]["gateways"], young["facts"]["days"]) == ("mast-08", 2, 10)
     assert "mast-09 has 288 clean intervals" in logged(caplog, "train.left_out")[0]
+    assert "mast-11 has 288 clean intervals" in logged(caplog, "train.left_out")[1]
     card = (Path(settings.models) / version / "card.md").read_text()
     assert "## mast-08\n\nIntervals of 600 s, of 2 gateways with these channels: 1440 in the period" in card
     with pytest.raises(JobError, match="mast-09 has 288 clean intervals of 600 s on 2 days"):
@@ -211,6 +215,8 @@ def entry(
         "avg": float(minute),
         "sd": None,
         "max": 9.0,
+        "sum": None,
+        "changes": None,
         "recovery": 1.0,
         "count": 30,
         "n_suspect": 10,
@@ -251,6 +257,17 @@ def test_which_intervals_are_scored_and_what_they_look_back_on(spark: SparkSessi
             entry(11, "a.wind_speed", interval_s=600),
         ]
     )
+    # A config's own too: by their rows alone.
+    others = [
+        entry(10, "v.heading") | {"max": None},
+        entry(10, "p.flow") | {"sum": 300.0},
+        entry(10, "p.running") | {"changes": 0},
+    ]
+    (row,) = windows(frame([*others, entry(10, "w.level")]), None, 60).collect()
+    assert row.channel == ["p.flow", "p.running", "v.heading", "w.level"]
+    assert [str(value) for value in row.avg] == ["nan", "nan", "nan", "10.0"]
+    assert row.doubted == [0.25] * 4
+
     rows = windows(statistics, touched(changes, 60), 60)
     assert minutes(rows) == [10]
     (row,) = rows.collect()

@@ -66,12 +66,6 @@ def test_twins_of_other_quantities_are_compared_by_difference() -> None:
     assert np.isnan(first.own[1, 1])
 
 
-def test_directions_rain_and_switches_are_not_compared() -> None:
-    pairs = [f"{name}.{each}" for each in ("wind_direction", "precipitation", "state") for name in ("a", "b")]
-    seen = observed((*pairs, "t.temperature"), {"avg": [359.0, 1.0, 0.2, 0.0, 1.0, 0.0, 5.0]})
-    assert layout_of(seen) == Layout((), ("t.temperature",))
-
-
 def test_a_channel_that_is_mostly_absent_is_not_compared() -> None:
     rows = [{"avg": [5.0, 5.0, value]} for value in (5.0, NAN, NAN)]
     layout = layout_of(observed(("a.wind_speed", "b.wind_speed", "c.wind_speed"), *rows))
