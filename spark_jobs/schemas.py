@@ -197,7 +197,7 @@ PROGRESS: Final = Table(
         "unit: string, is_live: bool, until_us records_version pass: long"
     ),
 )
-"""How far ``statistics`` of one interval length has come with each channel (``transforms.progress``).
+"""How far ``statistics`` of one interval length has come with each channel (``transforms.statistics_state``).
 
 Internal; one a length, ``_progress_600s``. Made of ``statistics`` where it is lost.
 """

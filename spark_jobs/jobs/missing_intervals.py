@@ -72,7 +72,7 @@ class MissingIntervals:
         return times_in_force(records)
 
     def fill(self, after: DataFrame, closed: DataFrame) -> int:
-        """Adds what is missing in the windows of ``transforms.progress.completed``; how many intervals."""
+        """Adds what is missing in the windows of ``statistics_state.completed``; how many intervals."""
         windows = after.where("has_gaps").select(
             *CHANNEL,
             "begin_us",

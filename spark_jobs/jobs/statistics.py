@@ -4,8 +4,8 @@ An interval is over with a newer reading of its channel, by silence, or with ``-
 whole, from the table, as it is each time late readings touch it. So they correct it, and a batch that runs
 twice computes the same. Open intervals are computed by the same code, when they begin and then now and again
 (``--open-every``). What is done with readings and channels is done in executors; how far it has come is in
-the lake (``sinks.progress``), written last: what a crash leaves half done is done again, and changes nothing
-where it was done.
+the lake (``sinks.statistics_progress``), written last: what a crash leaves half done is done again, and
+changes nothing where it was done.
 
 Channels that were due get rows for intervals without readings (``jobs.missing_intervals``).
 """
@@ -28,12 +28,13 @@ from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes
-from spark_jobs.sinks.progress import Progress
 from spark_jobs.sinks.statistics import close_left, merge_statistics
+from spark_jobs.sinks.statistics_progress import Progress
 from spark_jobs.sources.readings import readings_in
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer
-from spark_jobs.transforms.progress import (
+from spark_jobs.transforms.statistics import CHANNEL, interval_statistics, touched_intervals
+from spark_jobs.transforms.statistics_state import (
     SILENCE_S,
     STATE,
     advanced,
@@ -43,7 +44,6 @@ from spark_jobs.transforms.progress import (
     silent_by_time,
     to_compute,
 )
-from spark_jobs.transforms.statistics import CHANNEL, interval_statistics, touched_intervals
 
 log = logging.getLogger("fieldgate.jobs.statistics")
 

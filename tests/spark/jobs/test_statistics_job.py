@@ -17,7 +17,7 @@ from spark_jobs.intervals import now_us
 from spark_jobs.jobs import missing_intervals, statistics
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks import progress
+from spark_jobs.sinks import statistics_progress
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.packing import packed
@@ -265,7 +265,7 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
     places: dict[str, tuple[Any, str]] = {
         "merge": (statistics, "merge_statistics"),
         "missing": (missing_intervals, "merge_statistics"),
-        "state": (progress.Progress, "add"),
+        "state": (statistics_progress.Progress, "add"),
     }
     twin = "twin.wind_speed"
     batches = [

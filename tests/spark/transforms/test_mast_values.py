@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,8 +20,9 @@ from spark_jobs.transforms.mast_values import (
     mast_values,
     power_law_exponent,
 )
+from tests.support.servers import shared_data
 
-RECORDED = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "mast_10min_3months.csv.gz"
+RECORDED = shared_data("mast_10min_3months.csv.gz")
 HEIGHTS = {"80": 80.0, "60": 60.0, "40": 40.0}
 
 A50, B50, C30, C20 = (f"{name}.wind_speed" for name in ("cup-50m-a", "cup-50m-b", "cup-30m", "cup-20m"))
@@ -200,6 +200,8 @@ Columns = Mapping[str, np.ndarray]
 
 
 def recorded() -> Columns:
+    if RECORDED is None:
+        pytest.skip("no shared data: mast_10min_3months.csv.gz")
     with gzip.open(RECORDED, "rt", encoding="utf-8-sig") as file:
         table = pd.read_csv(file)
     return {str(name): table[name].to_numpy(dtype=float) for name in table.columns if name != "Timestamp"}
@@ -258,8 +260,6 @@ def numpy_shear(speeds: Sequence[np.ndarray], heights: Sequence[float]) -> np.nd
 
 @pytest.mark.parametrize("columns", ["recorded", "generated"])
 def test_months_equal_numpy(columns: str) -> None:
-    if columns == "recorded" and not RECORDED.is_file():
-        pytest.skip(f"no {RECORDED.name}")
     data = recorded() if columns == "recorded" else generated()
     rows = [mast_values(mounted(data, at), 600) for at in range(len(data["T2m"]))]
 

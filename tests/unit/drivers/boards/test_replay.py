@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +13,12 @@ from drivers.boards.replay import ReplayColumn
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import NRG_COLUMNS, NRG_CUP, NRG_MAST, SECOND_NS, Sample, fitted, replayed, sample
 from tests.support.nrg_csv import write_nrg_csv
+from tests.support.servers import shared_data
 
 STEP_KPA = 6.144 / 32768 * 21.79
 STEP_WM2 = 0.256 / 32768 * 100_000
 
-SHARED = Path(os.environ.get("FIELDGATE_SHARED", Path(__file__).parents[5] / "shared"))
-REAL_FILE = SHARED / "data" / "mast_1s_20min.csv"
+REAL_FILE = shared_data("mast_1s_20min.csv")
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -76,8 +75,9 @@ def test_a_simulated_nrg_file_comes_back(tmp_path: Path) -> None:
     assert at_rest == [*range(20, 112), *range(200, 224)]
 
 
-@pytest.mark.skipif(not REAL_FILE.exists(), reason=f"no shared data: {REAL_FILE.name}")
+@pytest.mark.skipif(REAL_FILE is None, reason="no shared data: mast_1s_20min.csv")
 def test_the_real_nrg_file_comes_back() -> None:
+    assert REAL_FILE is not None
     samples = check_nrg_mast(REAL_FILE)
     assert {name: len(taken) for name, taken in samples.items()} == {
         "cup-a": 1200, "cup-b": 1200, "cup-s1": 1200, "dht": 600, "baro": 1200, "sun": 1200,

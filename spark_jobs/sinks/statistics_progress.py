@@ -15,15 +15,15 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from spark_jobs.schemas import PROGRESS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write
-from spark_jobs.transforms.progress import STATE
 from spark_jobs.transforms.statistics import CHANNEL
+from spark_jobs.transforms.statistics_state import STATE
 
 _COMPACT_EVERY: Final = 50
 """Writes after which rows that no longer hold are dropped; after a start's first too."""
 
 
 class Progress:
-    """The rows of ``transforms.progress`` of one interval length."""
+    """The rows of ``transforms.statistics_state`` of one interval length."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
