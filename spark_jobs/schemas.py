@@ -208,7 +208,7 @@ MAST: Final = Table(
         "gateway: string, interval_s: int, interval_start: time, "
         "turbulence_intensity wind_power_density pair_difference: double map, "
         "shear_alpha air_density insolation: double, inputs: string map, version: int, updated_at: time, "
-        "date: date"
+        "date: date, veer: double"
     ),
     key=("gateway", "interval_s", "interval_start"),
     partitioned_by_date=True,

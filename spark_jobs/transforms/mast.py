@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.transforms.spans import periods_as_spans
 
-QUANTITIES: Final = ("wind_speed", "temperature", "humidity", "pressure", "irradiance")
+QUANTITIES: Final = ("wind_speed", "wind_direction", "temperature", "humidity", "pressure", "irradiance")
 """What is looked at: no other channel holds a row up."""
 
 

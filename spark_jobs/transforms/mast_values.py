@@ -26,7 +26,7 @@ ASSUMED_HUMIDITY_PERCENT: Final = 50.0
 """Where none was measured: the middle of what is possible (docs/analyse.md has what that costs)."""
 ASSUMED_HUMIDITY: Final = "50 %RH assumed"
 LEAST_RECOVERY: Final = 0.5
-"""An interval's insolation is scaled up from at least so much of its samples."""
+"""Insolation is scaled up, and a direction enters veer, from at least so much of an interval's samples."""
 
 _ZERO_CELSIUS_K: Final = 273.15
 _R_DRY_AIR: Final = 287.05
@@ -55,6 +55,7 @@ class MastValues(NamedTuple):
     wind_power_density: Mapping[str, float]
     pair_difference: Mapping[str, float]
     shear_alpha: float | None
+    veer: float | None
     air_density: float | None
     insolation: float | None
     inputs: Mapping[str, str]
@@ -82,12 +83,33 @@ def power_law_exponent(profile: Mapping[float, float]) -> float | None:
     """
     if len(profile) < 2 or any(speed <= LEAST_SPEED_MPS for speed in profile.values()):
         return None
-    points = [(math.log(height), math.log(speed)) for height, speed in sorted(profile.items())]
-    mean_z = sum(z for z, _ in points) / len(points)
-    mean_v = sum(v for _, v in points) / len(points)
-    spread = sum((z - mean_z) ** 2 for z, _ in points)
+    return _slope([(math.log(height), math.log(speed)) for height, speed in sorted(profile.items())])
+
+
+def shortest_angle_deg(one: float, other: float) -> float:
+    """From one direction to the other the short way round, -180 to 180; clockwise is positive."""
+    return math.remainder(other - one, 360.0)
+
+
+def veer_deg_per_m(directions: Mapping[float, float]) -> float | None:
+    """Slope of the least-squares line of direction over height: clockwise (veering) with height is positive.
+
+    ``directions`` in degrees by height in m; each counts from the one below it, the short way round. None
+    with fewer than two heights.
+    """
+    points = sorted(directions.items())[:1]
+    for height, direction in sorted(directions.items())[1:]:
+        points.append((height, points[-1][1] + shortest_angle_deg(points[-1][1], direction)))
+    return _slope(points) if len(points) > 1 else None
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float | None:
+    """Of the least-squares line; None where all x are one."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
     # Two heights may differ by less than their logarithms do.
-    return sum((z - mean_z) * (v - mean_v) for z, v in points) / spread if spread > 0.0 else None
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread > 0.0 else None
 
 
 def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValues:
@@ -125,6 +147,19 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
     if alpha is not None:
         inputs |= {f"shear_alpha.{height:.10g}m": each.channel for height, each in profile.items()}
 
+    veer = None
+    if profile and all(avg[each.channel] > LEAST_SPEED_MPS for each in profile.values()):
+        # In the dead band of its potentiometer a vane has few samples left, all of them from its edges.
+        vanes = [
+            each
+            for each in valid
+            if each.quantity == "wind_direction" and (each.recovery or 0.0) >= LEAST_RECOVERY
+        ]
+        turning = _profile(vanes, pairs)
+        veer = veer_deg_per_m({height: avg[each.channel] for height, each in turning.items()})
+        if veer is not None:
+            inputs |= {f"veer.{height:.10g}m": each.channel for height, each in turning.items()}
+
     sun = min(
         (
             each
@@ -138,7 +173,11 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
         inputs["insolation"] = sun.channel
 
     differences = {
-        channel: avg[channel] - avg[twin] for channel, twin in pairs.items() if channel in avg and twin in avg
+        channel: shortest_angle_deg(avg[twin], avg[channel])
+        if by_name[channel].quantity == "wind_direction"
+        else avg[channel] - avg[twin]
+        for channel, twin in pairs.items()
+        if channel in avg and twin in avg
     }
     inputs |= {f"pair_difference.{channel}": pairs[channel] for channel in differences}
     return MastValues(
@@ -152,6 +191,7 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
         else {each.channel: 0.5 * density * each.cube_mean for each in cups if each.cube_mean is not None},
         pair_difference=differences,
         shear_alpha=alpha,
+        veer=veer,
         air_density=density,
         insolation=None if sun is None else avg[sun.channel] * interval_s / 3600.0,
         inputs=inputs,
@@ -172,16 +212,16 @@ def _pairs(by_name: Mapping[str, MountedChannel]) -> dict[str, str]:
     }
 
 
-def _profile(cups: Sequence[MountedChannel], pairs: Mapping[str, str]) -> dict[float, MountedChannel]:
-    """The cup used at each height: the primary; its twin, at the twin's own height, where it has no value."""
-    have_values, redundant = {each.channel for each in cups}, set(pairs.values())
+def _profile(sensors: Sequence[MountedChannel], pairs: Mapping[str, str]) -> dict[float, MountedChannel]:
+    """The one used at each height: the primary; its twin, at the twin's own height, where it has no value."""
+    have_values, redundant = {each.channel for each in sensors}, set(pairs.values())
     spare = {twin for primary, twin in pairs.items() if primary in have_values}
     usable = [
         (each.height_m, each.channel in redundant, each.channel, each)
-        for each in cups
+        for each in sensors
         if each.channel not in spare and each.height_m is not None and each.height_m > 0.0
     ]
-    by_height = groupby(sorted(usable, key=lambda cup: cup[:3]), key=lambda cup: cup[0])
+    by_height = groupby(sorted(usable, key=lambda row: row[:3]), key=lambda row: row[0])
     return {height: next(at_height)[3] for height, at_height in by_height}
 
 

@@ -156,6 +156,7 @@ def test_a_record_touches_only_where_it_is_another_now(spark: SparkSession) -> N
     assert {row.name: (row.begin_us, row.end_us) for row in found} == wanted
 
 
+HIGH, DEEP = "vane-48m.wind_direction", "vane-20m.wind_direction"
 A, B, LOW = "cup-a.wind_speed", "cup-b.wind_speed", "low.wind_speed"
 
 
@@ -167,6 +168,8 @@ def interval(start: datetime, a: float | None = 8.0) -> list[dict[str, Any]]:
         "dht.temperature": 15.0,
         "baro.pressure": 80.0,
         "sun.irradiance": 600.0,
+        HIGH: 4.0,
+        DEEP: 350.0,
     }
     return [stat(channel, avg, start) for channel, avg in channels.items()]
 
@@ -213,9 +216,11 @@ def test_the_job_follows_statistics_and_records(
         # It closes, and the records come, one of them in force from the second interval on only.
         DeltaTable.forPath(spark, statistics).update("version = 0", {"version": "1"})
         later = (T0 + 10 * MINUTE, None)
-        add(CHANNELS, channels, [record(A, 50.0, pair="cup-b"), record(B, 50.0), record(LOW, 20.0, later)])
+        cups = [record(A, 50.0, pair="cup-b"), record(B, 50.0), record(LOW, 20.0, later)]
+        add(CHANNELS, channels, [*cups, record(HIGH, 48.0), record(DEEP, 20.0)])
         rows = mast()
         assert {at: row["version"] for at, row in rows.items()} == {0: rows[0]["version"], 10: 2}
+        assert [rows[at]["veer"] for at in (0, 10)] == [0.5, 0.5]
         assert [rows[at]["pair_difference"] for at in (0, 10)] == [{A: 0.5}] * 2
         alpha = power_law_exponent({50.0: 8.0, 20.0: 6.5})
         assert [rows[at]["shear_alpha"] for at in (0, 10)] == [None, alpha]
@@ -231,6 +236,11 @@ def test_the_job_follows_statistics_and_records(
         rows = mast()
         assert {at: row["version"] for at, row in rows.items()} == {0: first_again, 10: 2}
         assert (rows[0]["pair_difference"], set(rows[0]["turbulence_intensity"])) == ({}, {B, LOW})
+        DeltaTable.forPath(spark, statistics).update(
+            f"channel = '{DEEP}' and interval_start = timestamp'{T0.isoformat()}'",
+            {"avg": "336.0", "version": "version + 1"},
+        )
+        assert [mast()[at]["veer"] for at in (0, 10)] == [1.0, 0.5]
     finally:
         query.stop()
 

@@ -30,7 +30,7 @@ ROWS = pa.schema(
         ("interval_s", pa.int32()),
         ("interval_start", pa.timestamp("us", tz="UTC")),
         *((name, NUMBERS) for name in ("turbulence_intensity", "wind_power_density", "pair_difference")),
-        *((name, pa.float64()) for name in ("shear_alpha", "air_density", "insolation")),
+        *((name, pa.float64()) for name in ("shear_alpha", "veer", "air_density", "insolation")),
         ("inputs", pa.map_(pa.string(), pa.string())),
         ("date", pa.date32()),
     ]

@@ -19,11 +19,14 @@ from spark_jobs.transforms.mast_values import (
     air_density_kgm3,
     mast_values,
     power_law_exponent,
+    shortest_angle_deg,
+    veer_deg_per_m,
 )
 from tests.support.servers import shared_data
 
 RECORDED = shared_data("mast_10min_3months.csv.gz")
 HEIGHTS = {"80": 80.0, "60": 60.0, "40": 40.0}
+VANES = (78.0, 58.0, 38.0)
 
 A50, B50, C30, C20 = (f"{name}.wind_speed" for name in ("cup-50m-a", "cup-50m-b", "cup-30m", "cup-20m"))
 
@@ -161,7 +164,68 @@ def test_a_silent_mast_has_no_values() -> None:
     silent = mast_values(
         [replace(each, avg=None, sd=None, cube_mean=None, recovery=0.0) for each in WHOLE], 600
     )
-    assert silent == MastValues({}, {}, {}, None, None, None, {})
+    assert silent == MastValues({}, {}, {}, None, None, None, None, {})
+
+
+V48, V20, V48B = (f"{name}.wind_direction" for name in ("vane-48m", "vane-20m", "vane-48m-b"))
+
+
+def test_veer_is_the_turning_with_height_the_short_way_round() -> None:
+    for low, high, veer in ((10.0, 24.0, 0.5), (352.0, 6.0, 0.5), (6.0, 352.0, -0.5), (90.0, 90.0, 0.0)):
+        row = mast_values([*WHOLE, other(V48, high, 48.0), other(V20, low, 20.0)], 600)
+        assert row.veer == pytest.approx(veer, abs=1e-12)
+        assert {name: channel for name, channel in row.inputs.items() if name.startswith("veer")} == {
+            "veer.20m": V20, "veer.48m": V48,
+        }  # fmt: skip
+    # The least-squares line of three, over north.
+    assert veer_deg_per_m({80.0: 14.0, 20.0: 350.0, 50.0: 358.0}) == pytest.approx(0.4)
+    # One vane, or none with a height of its own, has no veer.
+    for vanes in ([], [other(V48, 24.0, 48.0)], [other(V48, 24.0, 48.0), other(V20, 10.0)]):
+        row = mast_values([*WHOLE, *vanes], 600)
+        assert (row.veer, [name for name in row.inputs if name.startswith("veer")]) == (None, [])
+
+
+def test_which_vanes_veer_is_made_of() -> None:
+    low, high = other(V20, 10.0, 20.0), replace(other(V48, 24.0, 48.0), twin=V48B)
+    spare = other(V48B, 31.0, 48.0)
+    row = mast_values([*WHOLE, low, high, spare], 600)
+    assert (row.veer, row.inputs["veer.48m"]) == (0.5, V48)
+    row = mast_values([*WHOLE, low, replace(high, avg=None), spare], 600)
+    assert (row.veer, row.inputs["veer.48m"]) == (0.75, V48B)
+    # In its dead band a vane has few samples left: its twin is there.
+    row = mast_values([*WHOLE, low, replace(high, recovery=0.49), spare], 600)
+    assert (row.veer, row.inputs["veer.48m"]) == (0.75, V48B)
+    # A vane in a calm points anywhere; without a cup nobody can say whether it was one.
+    for speed in (3.0, None):
+        assert mast_values([cup(A50, speed, 50.0), low, high], 600).veer is None
+    assert mast_values([cup(A50, 3.001, 50.0), low, high], 600).veer == 0.5
+    assert mast_values([cup(A50, 8.0, 50.0), cup(C20, 3.0, 20.0), low, high], 600).veer is None
+
+
+def test_vanes_that_are_twins_differ_by_the_angle_between_them() -> None:
+    vanes = [replace(other(V48, 2.0, 48.0), twin=V48B), other(V48B, 359.0, 48.0)]
+    assert mast_values(vanes, 600).pair_difference == {V48: 3.0}
+    vanes[0], vanes[1] = replace(vanes[0], avg=359.0), replace(vanes[1], avg=2.0)
+    assert mast_values(vanes, 600).pair_difference == {V48: -3.0}
+
+
+@given(st.floats(0, 360), st.floats(0, 360))
+def test_the_shortest_angle_turns_one_direction_into_the_other(one: float, two: float) -> None:
+    angle = shortest_angle_deg(one, two)
+    assert -180.0 <= angle <= 180.0
+    assert abs(np.exp(1j * np.radians(one + angle)) - np.exp(1j * np.radians(two))) < 1e-12
+    assert shortest_angle_deg(two, one) == -angle or abs(angle) == 180.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 200), st.floats(-50, 50)), min_size=2, unique_by=lambda each: each[0]),
+    st.floats(0, 360, exclude_max=True),
+)
+def test_veer_is_the_same_wherever_north_is(points: list[tuple[int, float]], north: float) -> None:
+    """Against numpy's line through the directions before they were wrapped; no step reaches 180 degrees."""
+    heights, turns = np.array(sorted(points)).T
+    wrapped = dict(zip(map(float, heights), map(float, (turns + north) % 360.0), strict=True))
+    assert veer_deg_per_m(wrapped) == pytest.approx(np.polyfit(heights, turns, 1)[0], rel=1e-6, abs=1e-9)
 
 
 _SPEED = st.none() | st.floats(0, 60)
@@ -182,6 +246,15 @@ _MAST = st.lists(
         st.sampled_from(["t.temperature", "u.temperature", "p.pressure", "h.humidity", "i.irradiance"]),
         st.sampled_from(["temperature", "pressure", "humidity", "irradiance"]),
         st.none() | st.floats(-1e6, 1e6),
+    )
+    | st.builds(
+        MountedChannel,
+        st.sampled_from([f"vane-{name}.wind_direction" for name in "abc"]),
+        st.just("wind_direction"),
+        st.none() | st.floats(0, 360),
+        recovery=st.floats(0, 1),
+        height_m=st.none() | st.floats(1, 200),
+        twin=st.none() | st.sampled_from([f"vane-{name}.wind_direction" for name in "abc"]),
     ),
     unique_by=lambda each: each.channel,
 )
@@ -218,7 +291,9 @@ def generated() -> Columns:
             speed = base * (z / 80) ** rng.normal(0.2, 0.1, count) * rng.normal(1, 0.01, count)
             columns[f"Spd{height}m{side}"] = np.where(rng.random(count) < 0.05, np.nan, speed)
             columns[f"Spd{height}m{side}Std"] = columns[f"Spd{height}m{side}"] * rng.uniform(0.05, 0.3, count)
-    for name, low, high in (("T2m", -25, 45), ("RH2m", 5, 100), ("P2m", 600, 1050)):
+    vanes = dict.fromkeys((f"Dir{z:g}mS" for z in VANES), (0, 360))
+    others = {"T2m": (-25, 45), "RH2m": (5, 100), "P2m": (600, 1050)} | vanes
+    for name, (low, high) in others.items():
         columns[name] = np.where(rng.random(count) < 0.05, np.nan, rng.uniform(low, high, count))
     return columns
 
@@ -242,10 +317,23 @@ def mounted(columns: Columns, at: int) -> list[MountedChannel]:
     pressure = number("P2m")
     return [
         *found,
+        *(other(f"dir{z:g}m.wind_direction", number(f"Dir{z:g}mS"), z) for z in VANES),
         other("dht.temperature", number("T2m")),
         other("dht.humidity", number("RH2m")),
         other("baro.pressure", None if pressure is None else pressure / 10),
     ]
+
+
+def numpy_veer(directions: Sequence[np.ndarray], speeds: Sequence[np.ndarray]) -> np.ndarray:
+    """numpy.unwrap from the lowest up, numpy.polyfit row by row, where no cup with a value shows a calm."""
+    out = np.full(len(directions[0]), np.nan)
+    windy = [np.all(row[~np.isnan(row)] > 3) and not np.isnan(row).all() for row in np.column_stack(speeds)]
+    for at, row in enumerate(np.column_stack(directions)):
+        there = ~np.isnan(row)
+        if windy[at] and there.sum() >= 2:
+            upwards = np.unwrap(row[there][::-1], period=360)
+            out[at] = np.polyfit(np.array(VANES)[there][::-1], upwards, 1)[0]
+    return out
 
 
 def numpy_shear(speeds: Sequence[np.ndarray], heights: Sequence[float]) -> np.ndarray:
@@ -287,3 +375,4 @@ def test_months_equal_numpy(columns: str) -> None:
             compare([row.wind_power_density.get(channel) for row in rows], rho * speed**3 * 0.55, 1e-12)
         compare([row.pair_difference.get(f"spd{height}mN.wind_speed") for row in rows], north - south, 1e-12)
     compare([row.shear_alpha for row in rows], numpy_shear(used, list(HEIGHTS.values())), 1e-9)
+    compare([row.veer for row in rows], numpy_veer([data[f"Dir{z:g}mS"] for z in VANES], used), 1e-9)
