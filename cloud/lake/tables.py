@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from cloud.config.model import StoreConfig
 from cloud.errors import CloudError
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words
+from cloud.lake.wind import add_wind_macros
 
 FILLED_BY: Final = {
     **dict.fromkeys(("readings", "quarantine", "messages", "channels", "runs"), "fieldgate jobs run ingest"),
@@ -87,7 +88,7 @@ def missing_table(lakes: Lakes, name: str) -> str:
 
 
 def open_lake(lake: str | os.PathLike[str], store: StoreConfig | None = None) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB with each table of the lake as a view of that name, in UTC.
+    """An in-memory DuckDB with each table of the lake as a view of that name, in UTC, and ``wind``.
 
     Shows the tables as they are now: open again to see what came later. Raises LakeError without a lake.
     """
@@ -104,6 +105,7 @@ def open_lakes(lakes: Lakes) -> duckdb.DuckDBPyConnection:
     parts: dict[str, list[str]] = {}
     try:
         connection.execute("SET TimeZone = 'UTC'")
+        add_wind_macros(connection, "gateway, interval_s" if len(lakes) == 1 else "lake, gateway, interval_s")
         for lake, (uri, store) in lakes.items():
             select = "SELECT " + _quoted(lake, "'") + " AS lake, * FROM "  # noqa: S608 - quoted
             for name, dataset in _datasets(lake, uri, store):

@@ -22,6 +22,7 @@ PAGES: Final = ("docs/analyse.md", "docs/anomaly.md", "README.md")
 
 NOON: Final = datetime(2026, 5, 28, 12, tzinfo=UTC)
 CUP: Final = "cup-50m-a.wind_speed"
+CHANNELS: Final = (CUP, "cup-50m-b.wind_speed", "vane-48m.wind_direction")
 VALUES: Final[dict[str, Any]] = {
     "gateway": "mast-07", "channel": CUP, "quantity": "wind_speed", "cal": "5d1c0a7e", "quality": 1,
     "reasons": [], "reason": "NOT_JSON", "historical": False, "turbulence_intensity": [(CUP, 0.11)],
@@ -69,7 +70,9 @@ def _value(name: str, kind: Any) -> Any:
 def _rows(table: Table) -> Any:
     schema = to_arrow_schema(table.schema)
     row = {field.name: _value(field.name, field.type) for field in schema}
-    return pa.Table.from_pylist([row], schema=schema)
+    channels = CHANNELS if table is schemas.STATISTICS else (CUP,)
+    rows = [row | {"channel": channel} for channel in channels if "channel" in row] or [row]
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 @pytest.fixture(scope="module")
