@@ -137,6 +137,17 @@ CHANNELS: Final = Table(
 )
 """Calibration records (``cloud.wire.channel_records``); values of ``settings`` and ``said`` are JSON."""
 
+SITES: Final = Table(
+    "sites",
+    columns(
+        "gateway: string, valid_from: time, latitude longitude elevation_m: double, utc_offset_min: int, "
+        "name owner: string, revision: long, extra: string, updated_at: time"
+    ),
+    key=("gateway", "valid_from"),
+    change_feed=True,
+)
+"""Where each gateway stands from ``valid_from`` on, until its next one (``cloud.wire.site_records``)."""
+
 RUNS: Final = Table(
     "runs",
     columns(

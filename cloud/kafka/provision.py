@@ -24,8 +24,9 @@ from cloud.wire.reading_records import (
     RUNS_TOPIC,
     STATUS_TOPIC,
 )
+from cloud.wire.site_records import SITES_TOPIC
 
-_COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC)
+_COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC)
 _PLAIN: Final = (
     *(f"{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES),
     RAW_TOPIC,

@@ -14,9 +14,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, first_metadata
 from cloud.kafka.run_accounts import Books
-from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, channel_key, parse_channel
+from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
+from cloud.wire.site_records import SITES_TOPIC, SiteRecord, parse_site
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,13 @@ _BATCH: Final = 1000
 _POLL_S: Final = 0.2
 _SILENCE_S: Final = 30.0
 _REPLAYED: Final = ("replayed", b"1")
+
+Revised = ChannelRecord | SiteRecord
+REVISED: Final[Mapping[str, Callable[[bytes], Revised]]] = {
+    CHANNELS_TOPIC: parse_channel,
+    SITES_TOPIC: parse_site,
+}
+"""The topics of whose keys the record with the highest revision counts, and how one is parsed."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of records read, and the highest number there can be."""
@@ -60,27 +68,26 @@ def read_books(
     return books
 
 
-def read_channels(
+def read_revised(
     bootstrap_servers: str, *, properties: Mapping[str, str] | None = None, timeout_s: float = 10.0
-) -> dict[bytes, ChannelRecord]:
-    """Of each key of ``gateway.channels`` the record that counts: the highest revision. Raises CloudError.
+) -> dict[tuple[str, bytes], Revised]:
+    """By topic (of ``REVISED``) and key the record that counts. Raises CloudError.
 
     What is no record is passed over.
     """
-    found: dict[bytes, ChannelRecord] = {}
+    found: dict[tuple[str, bytes], Revised] = {}
 
     def book(message: Message) -> None:
+        place = message.topic() or "", message.key() or b""
         try:
-            record = parse_channel(message.value() or b"")
+            record = REVISED[place[0]](message.value() or b"")
         except InvalidFields:
             return
-        key = channel_key(record.gateway, record.channel, record.cal)
-        if key not in found or record.revision >= found[key].revision:
-            found[key] = record
+        if place not in found or record.revision >= found[place].revision:
+            found[place] = record
 
     with _open_scan(bootstrap_servers, properties, timeout_s) as scan:
-        if CHANNELS_TOPIC in scan.topics():
-            scan.read([CHANNELS_TOPIC], book, lambda *_: None)
+        scan.read(sorted(REVISED.keys() & scan.topics()), book, lambda *_: None)
     return found
 
 

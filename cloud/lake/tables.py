@@ -23,7 +23,9 @@ from cloud.lake.object_store import for_delta, for_delta_rs, in_words
 from cloud.lake.wind import add_wind_macros
 
 FILLED_BY: Final = {
-    **dict.fromkeys(("readings", "quarantine", "messages", "channels", "runs"), "fieldgate jobs run ingest"),
+    **dict.fromkeys(
+        ("readings", "quarantine", "messages", "channels", "sites", "runs"), "fieldgate jobs run ingest"
+    ),
     "statistics": "fieldgate jobs run statistics",
     "mast": "fieldgate jobs run mast",
     "presence": "fieldgate jobs run presence",

@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, positive in (("latitude", "north"), ("longitude", "east")):
         help_text = f"of the mast, decimal; {positive} is positive"
         parser.add_argument(f"--{name}", type=float, metavar="DEG", help=help_text)
+    parser.add_argument("--site", metavar="NAME", help="the site's; needs its position")
+    offset = "local time less UTC there, all year: --utc-offset=-03:00"
+    parser.add_argument("--utc-offset", metavar="+HH:MM", help=offset)
     meaning = "must not be there yet; - is standard output (default: gateway.toml)"
     parser.add_argument("-o", "--output", type=Path, default="gateway.toml", metavar="FILE", help=meaning)
 
@@ -89,6 +92,7 @@ def given(arguments: argparse.Namespace) -> Answers:
     """The answers of the command line. Raises ValueError, DriverError."""
     keys = {
         "gateway": {"latitude": arguments.latitude, "longitude": arguments.longitude},
+        "site": {"name": arguments.site, "utc_offset": arguments.utc_offset},
         "kafka": {"bootstrap_servers": arguments.kafka},
     }
     by_section = {
@@ -133,6 +137,10 @@ def prompted(prompt: Prompt, board: str) -> Answers:
     answers = take("latitude in decimal degrees", answers, latitude)
     longitude = _in_section("gateway", "longitude", latitude=PLACEHOLDER)
     answers = take("longitude in decimal degrees", answers, longitude)
+    if "longitude" in answers.given.get("gateway", {}):
+        answers = take("name of the site", answers, _in_section("site", "name"))
+        question = "local time less UTC there, all year, such as +05:45"
+        answers = take(question, answers, _in_section("site", "utc_offset"))
     drivers = ", ".join(driver_names())
     while True:
         which = "next" if answers.sensors else "first"

@@ -112,6 +112,7 @@ def report(status: Mapping[str, Any], before: Totals | None = None) -> dict[str,
             key: None if (times := getattr(now, key)) is None else times - (getattr(before, key) or 0)
             for key in _SUPPLY
         },
+        "site_moved_m": status.get("site_moved_m"),
         **_machine_fields(status["machine"]),
     }
 
@@ -133,7 +134,7 @@ def line(report: Mapping[str, Any]) -> str:
             "outbox_records": report["outbox_records"],
             "clock": report["clock"],
             **({"parked": ",".join(report["parked"])} if report["parked"] else {}),
-            **{key: report[key] for key in _SUPPLY if report[key]},
+            **{key: report[key] for key in (*_SUPPLY, "site_moved_m") if report[key]},
         }
     free, celsius = report["disk_free_bytes"], report["cpu_celsius"]
     facts |= {

@@ -20,7 +20,7 @@ from gateway.commands.arguments import (
     add_list,
     add_timeout,
 )
-from gateway.commands.doctor.findings import SLOW_UPLINK
+from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, SLOW_UPLINK
 from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.status.client import NoStatus, fetch, listen_address
 from gateway.system.times import duration_text
@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(status, indent=2))
         return OK
     console = Console()
-    console.print(_summary(status), highlight=False)
+    # Brackets are those of the config's sections.
+    console.print(_summary(status), highlight=False, markup=False)
     console.print(channel_table(channels_of(status), datetime.now(UTC)))
     return OK
 
@@ -84,6 +85,8 @@ def _summary(status: Mapping[str, Any]) -> str:
         )
     for name, relay in (status.get("relays") or {}).items():
         problem += f"\nrelay {name}: {relay['state']} ({relay['problem'] or relay['why']})"
+    if status.get("site_moved_m") is not None:
+        problem += f"\n{SITE_MOVED.format(status['site_moved_m'])}: {SITE_REMEDY}"
     for each in (status.get("config") or {}).get("problems", ()):
         problem += f"\nconfig: {each}"
     return (

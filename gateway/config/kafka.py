@@ -19,6 +19,7 @@ from cloud.wire.reading_records import (
     STATUS_TOPIC,
     reading_topic,
 )
+from cloud.wire.site_records import SITES_TOPIC
 from gateway.config.file_watch import named_file
 from gateway.config.keys import field_names
 from gateway.config.model import Config, ForwardConfig, KafkaConfig
@@ -190,6 +191,7 @@ def wanted_topics(config: Config) -> set[str]:
     quantities = {channel.quantity for sensor in config.sensors for channel in sensor.channels}
     topics = {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
     topics |= {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
+    topics |= {SITES_TOPIC} if config.site.position is not None else set()
     for forward in config.forwards:
         template = forward.topic or (RAW_TOPIC if forward.payload == "raw" else config.kafka.topic)
         if PLACEHOLDER.search(template) is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from cloud.toml_problems import ConfigError, KeyPath, Problem
+from cloud.toml_problems import ConfigError, KeyPath, Problem, show
 from gateway.config import kafka, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
+from gateway.config.calibration import today
 from gateway.config.forwards import read_forwards
 from gateway.config.model import (
     DEFAULT_OUTBOX,
@@ -20,6 +22,7 @@ from gateway.config.model import (
     KafkaConfig,
     MqttConfig,
     OutboxConfig,
+    SiteConfig,
     StatusConfig,
     UplinkConfig,
 )
@@ -91,7 +94,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
         if key not in _ALL:
             source.error((key,), *unknown_section(key, value, _ALL))
 
-    gateway = _section(source, "gateway", GatewayConfig, _check_position)
+    gateway, site = _read_place(source)
     mqtt = _section(source, "mqtt", MqttConfig, _read_password)
     kafka_config = _section(source, "kafka", KafkaConfig, kafka.prepare)
     uplink = _section(source, "uplink", UplinkConfig, _check_uplink)
@@ -113,17 +116,20 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
         check_replay(source, board, fitted, base_dir)
         check_faults(source, board, fitted)
 
-    if not (gateway and mqtt and kafka_config and uplink and outbox and status and board and clock):
+    if not (gateway and site and mqtt and kafka_config and uplink and outbox and status and board and clock):
         return None
     if fitted is None or quality is None:
         return None
+    day = today()
+    if on_pi and day is not None and site.valid_from is not None and site.valid_from > day:
+        source.warn(("site", "valid_from"), f"{site.valid_from} lies in the future")
     if not fitted and not forwards and all(problem.severity == "warning" for problem in source.problems):
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
     _check_place(source, base_dir / outbox.path, outbox.path)
     outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
     return Config(
         base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
-        quantities=source.quantities, actuators=actuators, interlocks=interlocks,
+        quantities=source.quantities, actuators=actuators, interlocks=interlocks, site=site,
     )  # fmt: skip
 
 
@@ -140,12 +146,33 @@ def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None
     return section if source.errors() == before else None
 
 
-def _check_position(source: Source, raw: dict[str, Any]) -> None:
+def _read_place(source: Source) -> tuple[GatewayConfig | None, SiteConfig | None]:
+    """``[gateway]`` and ``[site]``: what either has of the position the other one has too."""
+    gateway = _section(source, "gateway", GatewayConfig, partial(_check_position, "gateway"))
+    site = _section(source, "site", SiteConfig, partial(_check_position, "site"))
+    if gateway is None or site is None:
+        return gateway, site
+    both: dict[str, Any] = {}
+    for key in ("latitude", "longitude", "elevation_m"):
+        own, of_site = getattr(gateway, key), getattr(site, key)
+        if own is not None and of_site is not None and own != of_site:
+            source.error(("site", key), f"is {show(own)} in [gateway]: give it in one of them")
+        if (known := of_site if own is None else own) is not None:
+            both[key] = known
+    gateway = dataclasses.replace(gateway, **both)
+    if site != SiteConfig():
+        site = dataclasses.replace(site, **both)
+        if site.position is None:
+            source.error(("site",), "needs latitude and longitude, here or in [gateway]")
+    return gateway, site
+
+
+def _check_position(section: str, source: Source, raw: dict[str, Any]) -> None:
     for given, absent in (("latitude", "longitude"), ("longitude", "latitude")):
         if given in raw and absent not in raw:
-            source.error(("gateway", given), f"needs {absent} too")
+            source.error((section, given), f"needs {absent} too")
     if raw.get("latitude") == 0 and raw.get("longitude") == 0:
-        source.warn(("gateway", "latitude"), _AT_ZERO)
+        source.warn((section, "latitude"), _AT_ZERO)
 
 
 def _read_password(source: Source, raw: dict[str, Any]) -> None:

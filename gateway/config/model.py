@@ -44,6 +44,7 @@ from gateway.config.values import (
     Token,
     TopicRoot,
     Unit,
+    UtcOffset,
     checked,
 )
 
@@ -55,6 +56,9 @@ DEFAULT_OUTBOX: Final = Path("/var/lib/fieldgate/outbox.db")
 
 _Number = float | None
 _WGS84: Final = "degrees (WGS 84)"
+_Latitude = Annotated[_Number, Ge(-90), Le(90), Meaning("of the mast; north is positive", _WGS84)]
+_Longitude = Annotated[_Number, Ge(-180), Le(180), Meaning("of the mast; east is positive", _WGS84)]
+_Elevation = Annotated[_Number, Ge(-500), Le(9000), Meaning("of the mast's foot", "m above sea level")]
 _ANSWER: Final = "after so long without an answer from Kafka"
 _FROM_NORTH: Final = "degrees from north"
 
@@ -66,14 +70,38 @@ class GatewayConfig:
     id: Annotated[
         GatewayId, Meaning("who this gateway is, in every topic and table: small letters, digits, hyphens")
     ]
-    latitude: Annotated[_Number, Ge(-90), Le(90), Meaning("of the mast; north is positive", _WGS84)] = None
-    longitude: Annotated[_Number, Ge(-180), Le(180), Meaning("of the mast; east is positive", _WGS84)] = None
-    elevation_m: Annotated[
-        _Number, Ge(-500), Le(9000), Meaning("of the mast's foot", "m above sea level")
-    ] = None
+    latitude: _Latitude = None
+    longitude: _Longitude = None
+    elevation_m: _Elevation = None
     set: Annotated[Values, checked(new_fields), Meaning("fields that each reading of its sensors gets")] = (
         field(default_factory=dict)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SiteConfig:
+    """Where the mast stands: for the table sites, and to notice that it was moved."""
+
+    name: Annotated[Label | None, Meaning("of the site")] = None
+    owner: Annotated[Label | None, Meaning("whose site it is")] = None
+    latitude: _Latitude = None
+    longitude: _Longitude = None
+    elevation_m: _Elevation = None
+    utc_offset: Annotated[
+        UtcOffset | None, Meaning('local time less UTC, all year, for statistics by local time: "+05:45"')
+    ] = None
+    valid_from: Annotated[
+        Day | None, Meaning("since when that holds, 00:00 UTC; else since the gateway first had it")
+    ] = None
+    moved_m: Annotated[
+        float, Ge(50), Le(100_000), Meaning("a GPS fix farther away is a mast that was moved", "m")
+    ] = 500.0
+
+    @property
+    def position(self) -> tuple[float, float] | None:
+        """Latitude and longitude; None: no site. Loading takes those of [gateway] where it has none."""
+        both = self.latitude, self.longitude
+        return None if both[0] is None or both[1] is None else (both[0], both[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +218,7 @@ class StatusConfig:
 
 SECTIONS: Final[Mapping[str, type[Any]]] = {
     "gateway": GatewayConfig,
+    "site": SiteConfig,
     "mqtt": MqttConfig,
     "kafka": KafkaConfig,
     "uplink": UplinkConfig,
@@ -366,3 +395,4 @@ class Config:
     quantities: Quantities = field(default_factory=lambda: QUANTITIES, repr=False)
     actuators: tuple[ActuatorConfig, ...] = ()
     interlocks: tuple[InterlockConfig, ...] = ()
+    site: SiteConfig = SiteConfig()

@@ -312,6 +312,15 @@ Label = Annotated[str, _printable(128)]
 Unit = Annotated[str, _printable(64)]
 QuantityName = Annotated[str, AfterValidator(_quantity)]
 Day = Annotated[date, _require(lambda day: 1950 <= day.year <= 2100, "must be from 1950 to 2100, not {}")]
+_UTC_OFFSET: Final = r"(?:[+-](?:0\d|1[01])|\+1[23]):(?:00|15|30|45)|-12:00|\+14:00"
+UtcOffset = Annotated[
+    str,
+    _require(
+        lambda text: re.fullmatch(_UTC_OFFSET, text, re.ASCII) is not None,
+        'must be hours and quarters of an hour ahead of UTC, as in "+05:45", not {quoted}',
+    ),
+    _text(f"^(?:{_UTC_OFFSET})$"),
+]
 KafkaTopic = Annotated[str, checked(kafka_topic)]
 TopicRoot = Annotated[str, checked(topic_root)]
 JsonPath = Annotated[

@@ -42,6 +42,8 @@ from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
+from gateway.reporting.site_history import SiteHistory
+from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling import sensors
 from gateway.sampling.last_readings import LastReadings
@@ -122,6 +124,12 @@ def build(
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 
     calibrations = CalibrationHistory(history_path(config), machine.boot, clock, inbox.announce)
+
+    def config_in_force() -> Config:
+        return in_force.config
+
+    sites = SiteHistory(_beside(outbox_path, "sites"), clock, config_in_force, inbox.announce)
+    site_watch = SiteWatch(config_in_force, last.located, runs.event, inbox.announce)
     discovery = Discovery(_beside(outbox_path, "discovery"), inbox.retain)
     spool = EventSpool(outbox_path, runs.event, inbox.announce)
     supply = SupplyWatch(runs.event, inbox.announce)
@@ -140,7 +148,8 @@ def build(
     parts = Gateway(
         run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
-        calibrations, discovery, spool, supply, gps_time, clock_updates, reporter, watchdog,
+        calibrations, sites, site_watch, discovery, spool, supply, gps_time, clock_updates, reporter,
+        watchdog,
     )  # fmt: skip
 
     page = StatusPage(

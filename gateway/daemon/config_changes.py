@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from cloud.toml_problems import KeyPath, key_text
 from gateway.config import Config, SensorConfig
+from gateway.config.keys import field_names
+from gateway.config.model import SiteConfig
 
 RESTART: Final = "systemctl restart fieldgate"
 
-_SECTIONS: Final = ("gateway", "mqtt", "kafka", "uplink", "outbox", "clock")
+_SECTIONS: Final = ("gateway", "site", "mqtt", "kafka", "uplink", "outbox", "clock")
 _LIVE: Final = frozenset(
     {
         ("mqtt", "username"),
@@ -29,6 +31,7 @@ _LIVE: Final = frozenset(
         ("outbox", "commit_interval_s"),
         ("status", "listen"),
         ("quantity",),
+        *(("site", key) for key in field_names(SiteConfig)),
         # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
         ("uplink", "reset_after_h"),
         ("uplink", "reset_command"),

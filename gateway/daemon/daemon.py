@@ -36,11 +36,13 @@ class Daemon:
             gateway.clock_updates,
             status,
             gateway.calibrations,
+            gateway.sites,
             gateway.subscriptions,
             gateway.discovery,
             reload,
             gateway.spool,
             gateway.supply,
+            gateway.site_watch,
             gateway.reporter,
         )
 
@@ -62,6 +64,7 @@ class Daemon:
         parts.interlocks.start()
         # Before the forwarder reads the outbox: what is in there of these is older.
         parts.calibrations.begin(channel_records(config))
+        parts.sites.begin()
         parts.forwarder.start()
         parts.reporter.report_status(take_snapshot(parts))
         self._reload.announce_channels()

@@ -30,6 +30,8 @@ from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
 from gateway.reporting.run_ledger import RunLedger
+from gateway.reporting.site_history import SiteHistory
+from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.run_context import RunContext
@@ -106,6 +108,8 @@ class Gateway:
     samplers: Supervisor
     restarts: RestartBudget
     calibrations: CalibrationHistory
+    sites: SiteHistory
+    site_watch: SiteWatch
     discovery: Discovery
     spool: EventSpool
     supply: SupplyWatch

@@ -99,6 +99,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "sampler_restarts": gateway.samplers.restarts,
         "troubles": gateway.samplers.troubles,
         "supply_troubles": gateway.supply.troubles,
+        "site_moved_m": None if gateway.site_watch.moved_m is None else round(gateway.site_watch.moved_m),
         "sensors_hung": gateway.samplers.hung,
         "hang_restart_wait_s": round(gateway.restarts.wait_s()),
         "sensor_retries": dict(gateway.context.retries),

@@ -1,8 +1,8 @@
-"""Keeps an old record of a run, a channel or the gateway itself from overtaking a newer one.
+"""Keeps an old record of a run, a channel, a site or the gateway itself from overtaking a newer one.
 
-``gateway.runs``, ``gateway.channels`` and ``gateway.status`` are compacted: of each key Kafka keeps the
-record that came last. One that was stored during an outage must not come after one that has been sent since,
-nor the last will of an earlier run after this run's status.
+``gateway.runs``, ``gateway.channels``, ``gateway.sites`` and ``gateway.status`` are compacted: of each key
+Kafka keeps the record that came last. One that was stored during an outage must not come after one that has
+been sent since, nor the last will of an earlier run after this run's status.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Final
 
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
+from cloud.wire.site_records import SITES_TOPIC
 from gateway.ports import Record
 
-_SENT_AT_START: Final = frozenset({CHANNELS_TOPIC, STATUS_TOPIC})
+_SENT_AT_START: Final = frozenset({CHANNELS_TOPIC, SITES_TOPIC, STATUS_TOPIC})
 _REVISED: Final = _SENT_AT_START | {RUNS_TOPIC}
 # A run has one row a minute of its outages at most; a gateway that starts again all the time has many runs.
 _REMEMBERED: Final = 1_000

@@ -29,6 +29,7 @@ from typing import Final
 from buffer.drops import MEMORY_FULL, NOT_STORED, OTHERS_SHARE, Drop
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RUNS_TOPIC, STATUS_TOPIC
+from cloud.wire.site_records import SITES_TOPIC
 from gateway.forwarding.packs import Pack, Packs
 from gateway.forwarding.seq_summary import join, summarise
 from gateway.ports import Ack, Record
@@ -40,7 +41,7 @@ MOST_BYTES: Final = 48 << 20
 PACK_ENTRIES: Final = 500
 PACK_BYTES: Final = 1 << 20
 is_others: Final = attrgetter("others")
-_STATE_TOPICS: Final = frozenset({RUNS_TOPIC, EVENTS_TOPIC, STATUS_TOPIC, CHANNELS_TOPIC})
+_STATE_TOPICS: Final = frozenset({RUNS_TOPIC, EVENTS_TOPIC, STATUS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC})
 _SHARE: Final = 4
 """What others sent without a PUBACK may fill this part of memory before it makes room for this gateway's."""
 

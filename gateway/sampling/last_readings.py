@@ -66,6 +66,11 @@ class LastReadings:
         with self._lock:
             return {channel: list(map(list, values)) for channel, values in self._recent.items()}
 
+    def located(self) -> Reading | None:
+        """The last reading of the first GPS, if there is one."""
+        with self._lock:
+            return next((each for each in self._own.values() if each.quantity == "location"), None)
+
     def __len__(self) -> int:
         """How many own channels there are."""
         return len(self._own)

@@ -1,8 +1,8 @@
 """``ingest``, its second query: Kafka records that are no readings, each once.
 
-Other devices' messages to ``messages``; run records, calibration records and statuses to ``runs``,
-``channels`` and the internal ``_status``; what is none of these to ``quarantine``. It follows topics of its
-own, so it never holds up the readings.
+Other devices' messages to ``messages``; records of runs, calibrations, sites and statuses to ``runs``,
+``channels``, ``sites`` and the internal ``_status``; what is none of these to ``quarantine``. It follows
+topics of its own, so it never holds up the readings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.dedupe import unstored
 from spark_jobs.transforms.messages import messages
-from spark_jobs.transforms.records import CHANNEL_RECORDS, RUN_RECORDS, STATUS_RECORDS, record_rows, refused
+from spark_jobs.transforms.records import (
+    CHANNEL_RECORDS,
+    RUN_RECORDS,
+    SITE_RECORDS,
+    STATUS_RECORDS,
+    record_rows,
+    refused,
+)
 
 log = logging.getLogger("fieldgate.jobs.records")
 
@@ -50,6 +57,7 @@ class RecordsJob(Job):
             settings.channels_topic: CHANNEL_RECORDS,
             settings.runs_topic: RUN_RECORDS,
             settings.status_topic: STATUS_RECORDS,
+            settings.sites_topic: SITE_RECORDS,
         }
         self.lease = lease = Lease(spark, settings, "records", self.name)
         self._next_write = lease.next_write

@@ -1,4 +1,4 @@
-"""Records of runs, calibrations and statuses into their tables, in whatever order they come.
+"""Records of runs, calibrations, sites and statuses into their tables, in whatever order they come.
 
 Each table has one writer, so what it holds of a key is read, folded with the new records, and merged.
 """
@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from cloud.wire.fields import InvalidFields
 from spark_jobs.frames import rows_frame
@@ -65,7 +66,8 @@ class RecordSink:
 
     def _known(self, records: list[Row]) -> dict[tuple[Any, ...], Row]:
         names = self._kind.table.key
-        wanted = rows_frame(self._spark, f"{' '.join(names)}: string", {self._key(row) for row in records})
+        schema = StructType([self._kind.table.schema[name] for name in names])
+        wanted = rows_frame(self._spark, schema, {self._key(row) for row in records})
         table = self._spark.read.format("delta").load(self._location)
         rows = table.join(F.broadcast(wanted), list(names), "left_semi").toArrow().to_pylist()
         return {self._key(row): row for row in rows}

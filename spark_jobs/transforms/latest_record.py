@@ -1,7 +1,7 @@
-"""The row of a run, a calibration or a status once one more record of it has come.
+"""The row of a run, a calibration, a site or a status once one more record of it has come.
 
-Pure, over rows as dicts. Each fold gives the same whatever comes twice; those of runs and calibrations give
-the same in whatever order records come, for old ones are stored during outages and arrive late.
+Pure, over rows as dicts. Each fold gives the same whatever comes twice; all but that of a status give the
+same in whatever order records come, for old ones are stored during outages and arrive late.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ def calibration(known: Row | None, new: Row) -> Row:
     begins = [row["valid_from"] for row in (known, new) if row["valid_from"] is not None]
     merged = {**newest, "valid_from": min(begins, default=None)}
     return known if _content(merged) == _content(known) else merged
+
+
+def revised(known: Row | None, new: Row) -> Row:
+    """The record of a key with the highest revision."""
+    return new if known is None or new["revision"] > known["revision"] else known
 
 
 def last_status(known: Row | None, new: Row) -> Row:

@@ -1,4 +1,4 @@
-"""Records of runs, calibrations and statuses to rows of their tables, by the gateway's own parsers.
+"""Records of runs, calibrations, sites and statuses to rows of their tables, by the gateway's own parsers.
 
 A row that can't be made has a ``reason`` and no values: no byte string may stop a query.
 """
@@ -21,11 +21,12 @@ from cloud.wire.channel_records import ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES
 from cloud.wire.run_records import RunRecord
+from cloud.wire.site_records import parse_site
 from cloud.wire.status_records import parse_status
 from spark_jobs.intervals import day_of
-from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, STATUS, Table
+from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, SITES, STATUS, Table
 from spark_jobs.transforms.dedupe import RECORD, as_quarantined
-from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status
+from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status, revised
 from spark_jobs.transforms.messages import header, place, utf8
 
 _ENDED: Final = ("stopped", "killed")
@@ -87,6 +88,16 @@ def status_row(value: bytes, told_us: int, offset: int) -> Row:
     }
 
 
+def site_row(value: bytes) -> Row:
+    """A record of ``gateway.sites`` as a row of ``sites``."""
+    record = parse_site(value)
+    return {
+        **{name: getattr(record, name, None) for name in SITES.schema.names},
+        "valid_from": record.valid_from_us,
+        "extra": _json(record.extra),
+    }
+
+
 @dataclass(frozen=True)
 class RecordKind:
     """Records that have a table: how one is parsed, and what two of one key make."""
@@ -107,6 +118,7 @@ CHANNEL_RECORDS: Final = RecordKind(
     CHANNELS, lambda value, *_: channel_row(parse_channel(value)), calibration
 )
 RUN_RECORDS: Final = RecordKind(RUNS, run_row, furthest_run)
+SITE_RECORDS: Final = RecordKind(SITES, lambda value, *_: site_row(value), revised)
 STATUS_RECORDS: Final = RecordKind(STATUS, status_row, last_status)
 
 

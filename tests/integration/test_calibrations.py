@@ -1,4 +1,4 @@
-"""Calibration records of a real daemon in a real Kafka: starts, reloads, edits, outages."""
+"""Records of calibrations and sites of a real daemon in a real Kafka: starts, reloads, edits, outages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections import Counter, defaultdict
 from datetime import date
 from pathlib import Path
 
+import pytest
+
 from buffer.reader import OutboxReader
 from cloud.wire.channel_records import ChannelRecord, parse_channel
 from cloud.wire.reading_records import Reading, parse_reading, parse_time
+from cloud.wire.site_records import parse_site
 from gateway.calibration.history import read_history
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.forwarding.record_codec import from_bytes
@@ -19,12 +22,13 @@ from tests.support.servers import eventually, unique_name
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
 
 
-def mast_config(name: str, start: str, slope: float, *more: Table) -> str:
+def mast_config(name: str, start: str, slope: float, *more: Table, site: str | None = None) -> str:
     dates: Table = {"calibrated": date(2025, 3, 12), "expires": date(2026, 1, 1)}
     return config_text(
         cup(slope=slope, serial="179500123456", **dates),
         *more,
-        gateway={"id": name},
+        gateway={"id": name, "latitude": 27.7, "longitude": 85.5},
+        site=None if site is None else {"name": site, "utc_offset": "+05:45"},
         outbox={"commit_interval_s": 0.5},
         board={"start": start, "speed": 20},
     )
@@ -61,7 +65,7 @@ def test_every_record_is_there_as_promised(
 ) -> None:
     name = unique_name("mast")
     first = mast_config(name, FIRST, 0.765, dht())
-    other = mast_config(name, FIRST, 0.761)
+    other = mast_config(name, FIRST, 0.761, site="Ridge")
     history = tmp_path / "outbox.db.channels"
     with run_gateway(tmp_path, first, name, provisioned, mosquitto) as mast:
         mast.sample(20)
@@ -82,7 +86,7 @@ def test_every_record_is_there_as_promised(
         assert mast.stop() == 0
     after_reload = newest_records(provisioned, name)
     # The old cup comes back while the daemon is stopped.
-    back = mast_config(name, SECOND, 0.765)
+    back = mast_config(name, SECOND, 0.765, site="Lake")
     with run_gateway(tmp_path, back, name, provisioned, mosquitto) as mast:
         mast.sample(20)
         mast.delivered()
@@ -113,6 +117,13 @@ def test_every_record_is_there_as_promised(
         False,
         True,
     )
+    # The first config had no site; a start publishes what there was before, too.
+    sites = [parse_site(message.value() or b"") for message in records(provisioned, ["gateway.sites"])]
+    assert [(each.name, each.valid_from_us) for each in sites if each.gateway == name] == [
+        ("Ridge", pytest.approx(swapped_us, abs=60_000_000)),
+        ("Ridge", pytest.approx(swapped_us, abs=60_000_000)),
+        ("Lake", back_us),
+    ]
     # Each reading was made while its record was in force, and is flagged from the day after its last one.
     for channel, series in in_kafka.items():
         # Time stands still while sensors change, and the DHT11 is read at a period's beginning, that moment.

@@ -26,6 +26,7 @@ from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.channel_records import parse_channel
+from cloud.wire.site_records import parse_site
 from cloud.wire.status_records import parse_status
 from gateway.cli import COMMANDS, parser_of
 from gateway.commands.demo.mosquitto import LocalMosquitto
@@ -125,6 +126,8 @@ def test_a_record_of_a_page_is_one(block: Block) -> None:
         assert msgspec.json.decode(value, type=AlertRecord).v == 1
     elif '"cal"' in block.text:
         assert parse_channel(value).extra is None
+    elif '"utc_offset_min"' in block.text:
+        assert parse_site(value).extra is None
     else:
         assert parse_status(value).extra is None
 

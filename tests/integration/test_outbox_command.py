@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.provision import provision_topics
-from cloud.kafka.topic_scan import read_books, read_channels
+from cloud.kafka.topic_scan import read_books, read_revised
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import RUNS_TOPIC
 from gateway.calibration.history import kafka_record
@@ -150,7 +150,8 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
         ]
     assert arrived(kafka, place.topic) == {(seq, True): 2 for seq in range(1, 1001)}
 
-    assert read_channels(kafka.bootstrap_servers)[newer.key] == replace(RECORD, gateway=place.gateway)
+    counts = read_revised(kafka.bootstrap_servers)[newer.topic, newer.key]
+    assert counts == replace(RECORD, gateway=place.gateway)
 
     with sqlite3.connect(stick) as connection:
         connection.execute("UPDATE blocks SET payload_checksum = x'0000000000000000' WHERE first = 51")

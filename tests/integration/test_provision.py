@@ -33,8 +33,9 @@ EXPECTED = (
     ),
     *("mqtt.state", "mqtt.raw", "gateway.events", "gateway.commands", "gateway.command-results"),
     *("gateway.alerts", "gateway.dead-letter", "gateway.status", "gateway.runs", "gateway.channels"),
+    "gateway.sites",
 )
-COMPACTED = {"gateway.status", "gateway.runs", "gateway.channels"}
+COMPACTED = {"gateway.status", "gateway.runs", "gateway.channels", "gateway.sites"}
 
 
 @pytest.fixture(scope="module")

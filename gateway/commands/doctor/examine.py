@@ -12,7 +12,7 @@ from typing import Any, Final
 from drivers.interface import Board, DriverError
 from gateway.clock.system_clock import kernel_synchronised
 from gateway.commands.doctor import devices, i2c, network, pi, relays, storage
-from gateway.commands.doctor.findings import Finding
+from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, Finding
 from gateway.commands.doctor.host import Host
 from gateway.commands.reading_rows import Row, number_text, reason_words, row_of_reading, rows_of_status
 from gateway.config import Config, check
@@ -94,7 +94,9 @@ def hardware(
 
 
 def _from_daemon(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]:
-    """The daemon's last readings."""
+    """The daemon's last readings, and whether they are of this place."""
+    if (away_m := status.get("site_moved_m")) is not None:
+        yield Finding("site", "warning", SITE_MOVED.format(away_m), SITE_REMEDY)
     for sensor in config.sensors:
         rows = rows_of_status(status, [sensor])
         if any(row.pending for row in rows):

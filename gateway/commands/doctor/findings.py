@@ -12,6 +12,8 @@ SLOW_UPLINK: Final = (
     "a longer one spares it"
 )
 """What follows from Kafka's latency."""
+SITE_MOVED: Final = "the mast was moved: by GPS it is {:,} m from [site]"
+SITE_REMEDY: Final = "give [site] its new position, and as valid_from the day since when"
 
 
 @dataclass(frozen=True, slots=True)

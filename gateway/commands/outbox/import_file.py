@@ -14,8 +14,7 @@ from buffer.reader import OutboxReader
 from cloud.errors import CloudError
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.run_accounts import Books
-from cloud.kafka.topic_scan import read_books, read_channels
-from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, parse_channel
+from cloud.kafka.topic_scan import REVISED, Revised, read_books, read_revised
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.run_records import RunRecord
 from gateway.clock.repair import UNREPAIRED
@@ -28,11 +27,8 @@ _OPEN_AT_KAFKA: Final = 5_000
 _POLL_S: Final = 0.1
 
 
-_Content = RunRecord | ChannelRecord
-_PARSE: Final[Mapping[str, Callable[[bytes], _Content]]] = {
-    RUNS_TOPIC: RunRecord.from_json,
-    CHANNELS_TOPIC: parse_channel,
-}
+_Content = RunRecord | Revised
+_PARSE: Final[Mapping[str, Callable[[bytes], _Content]]] = {RUNS_TOPIC: RunRecord.from_json, **REVISED}
 """The topics in which Kafka keeps each key's last record."""
 _Furthest = dict[tuple[str, bytes], tuple[tuple[int, ...], Record]]
 """By topic and key the record that is furthest, with its rank."""
@@ -93,8 +89,8 @@ def send_file(path: Path, bootstrap_servers: str, properties: Mapping[str, str],
                     books = read_books(
                         bootstrap_servers, properties=properties, timeout_s=timeout_s, runs_only=True
                     )
-                    channels = read_channels(bootstrap_servers, properties=properties, timeout_s=timeout_s)
-                    _send_newer(furthest, books, channels, sending)
+                    revised = read_revised(bootstrap_servers, properties=properties, timeout_s=timeout_s)
+                    _send_newer(furthest, books, revised, sending)
                 sending.finish()
             finally:
                 sys.stderr.write(f"{sending.confirmed:,} records are in Kafka\n")
@@ -133,11 +129,11 @@ def _send_rows(reader: OutboxReader, sending: _Sending) -> _Furthest:
 
 
 def _send_newer(
-    furthest: _Furthest, books: Books, channels: Mapping[bytes, ChannelRecord], sending: _Sending
+    furthest: _Furthest, books: Books, revised: Mapping[tuple[str, bytes], Revised], sending: _Sending
 ) -> None:
     """Those that are further than what Kafka has: an older one would take a newer one's place."""
     for (topic, key), (rank, record) in furthest.items():
         gateway, _, run = key.decode(errors="replace").partition("/")
-        known = books.run_record(gateway, run) if topic == RUNS_TOPIC else channels.get(key)
+        known = books.run_record(gateway, run) if topic == RUNS_TOPIC else revised.get((topic, key))
         if known is None or rank > _rank(known):
             sending.send(record)

@@ -27,6 +27,7 @@ _HIDDEN_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "kafka": frozenset({"properties"}),
     "uplink": frozenset({"reset_command"}),
     "status": frozenset({"token"}),
+    "site": frozenset({"name", "owner"}),
 }
 _TABLES: Final[Mapping[str, type[Any]]] = {
     "forward": ForwardConfig,

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from cloud.wire.reading_records import dead_letter, encode_dead_letter, encode_reading, reading_key
+from cloud.wire.site_records import SiteRecord, encode_site
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.ingest_records import RecordsJob
@@ -32,7 +34,8 @@ from tests.support.servers import unique_name
 
 Headers = list[tuple[str, str | bytes | None]]
 
-NAMES = ("wind_speed", "dead", "raw", "channels", "runs", "status")
+NAMES = ("wind_speed", "dead", "raw", "channels", "runs", "status", "sites")
+TABLES = ("readings", "messages", "channels", "runs", "_status", "sites")
 
 
 class Topics:
@@ -72,6 +75,7 @@ class Topics:
             channels_topic=self["channels"],
             runs_topic=self["runs"],
             status_topic=self["status"],
+            sites_topic=self["sites"],
         )
 
     def producer(self, **more: str) -> Producer:
@@ -129,6 +133,13 @@ def run_record(run: str, state: str, last: int, **more: Any) -> bytes:
 
 def status(state: str, run: str, revision: int = 0) -> bytes:
     return encode_status(StatusRecord("mast-07", state, run, time_us=START_US, revision=revision))
+
+
+def site(revision: int, name: str, *, day: int = 0) -> bytes:
+    begin_us = START_US + day * 86_400_000_000
+    return encode_site(
+        SiteRecord("mast-07", begin_us, revision, 27.7, 85.5, None, 345, name, extra={"new": 1})
+    )
 
 
 IDENTITY: Headers = [
@@ -206,12 +217,15 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
     sent.append(("dead", b"mast-07", encode_dead_letter(letter), []))
     sent += [("raw", b"shed/fridge", b'{"t": 4.5}', [*IDENTITY, ("replayed", b"1")])]
     sent += [("channels", b"k", calibration(revision), []) for revision in (2, 3, 1)]
-    sent += [("channels", b"k", calibration(4, slope=0.8), [])]
     sent += [
         ("runs", b"k", run_record("r1", state, last), []) for state, last in (("killed", 5), ("running", 9))
     ]
     sent += [("status", b"mast-07", status("online", "r1", 1), [])]
+    sites = site(2, "Ridge"), site(3, "Lake"), site(1, "Lost"), site(1, "Hill", day=1)
+    sent += [("sites", b"k", each, []) for each in sites]
     chance.shuffle(sent)
+    # After the others of its cal: the table keeps the first.
+    sent += [("channels", b"k", calibration(4, slope=0.8), [])]
     topics.produce(*sent)
     # A table that an older version wrote lacks the newest column.
     ensure_table(
@@ -221,11 +235,11 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
     )
     run_both(spark, settings)
 
-    rows = {name: rows_of(settings, name) for name in ("readings", "messages", "channels", "runs", "_status")}
+    rows = {name: rows_of(settings, name) for name in TABLES}
     refused = rows_of(settings, "quarantine")
     per_topic = Counter(row["kafka_topic"] for row in refused)
     produced = Counter(name for name, *_ in sent)
-    tombstones, useful = 1, {"channels": 3, "runs": 2, "status": 1}
+    tombstones, useful = 1, {"channels": 3, "runs": 2, "status": 1, "sites": 4}
     assert len(rows["messages"]) == produced["raw"]
     assert (len(rows["readings"]), per_topic[topics["wind_speed"]]) == (20, produced["wind_speed"] - 20)
     assert {row["extra"] for row in rows["readings"]} == {f'{{"new":{seq}}}' for seq in range(1, 21)}
@@ -270,11 +284,18 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
         run["told_at"],
     )
     assert (latest["state"], latest["revision"]) == ("online", 1)
+    lake, hill = sorted(rows["sites"], key=lambda row: row["valid_from"])
+    assert [(row["name"], row["revision"]) for row in (lake, hill)] == [("Lake", 3), ("Hill", 1)]
+    assert hill["valid_from"] - lake["valid_from"] == timedelta(days=1)
+    assert (lake["latitude"], lake["elevation_m"], lake["utc_offset_min"], lake["extra"]) == (
+        *(27.7, None, 345),
+        '{"new":1}',
+    )
 
     if not full:
         return
     # Every checkpoint lost: nothing is there twice, nothing has changed.
-    names = ("readings", "messages", "channels", "runs", "_status", "quarantine")
+    names = (*TABLES, "quarantine")
     before = {name: contents(settings, name) for name in names}
     run_both(spark, replace(settings, checkpoints=settings.checkpoints + "-lost"))
     assert {name: contents(settings, name) for name in names} == before

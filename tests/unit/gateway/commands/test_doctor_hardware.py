@@ -190,8 +190,10 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
         },
         "troubles": {"baro": "no ADS1115 answers"},
         "uptime_s": 10,
+        "site_moved_m": 1200,
     }
-    findings = hardware(config, Machine().host(tmp_path / "pi"), opened, lambda config: status)
+    findings = list(hardware(config, Machine().host(tmp_path / "pi"), opened, lambda config: status))
+    assert "the mast was moved: by GPS it is 1,200 m from [site]" in [each.found for each in findings]
     found = [(each.state, each.found) for each in findings if each.subject == "sensor"]
     assert found == [
         ("ok", "cup: 7.200 m/s"),

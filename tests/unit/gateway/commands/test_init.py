@@ -13,7 +13,7 @@ from gateway import cli
 from gateway.commands import init
 from gateway.config import check, load
 from gateway.config.keys import keys_of
-from gateway.config.model import SensorCommon
+from gateway.config.model import SensorCommon, SiteConfig
 from gateway.config.schema import config_schema
 from tests.unit.drivers.plug_ins import DRIVER, Packages
 from tests.unit.gateway.config.json_schema import errors
@@ -192,7 +192,8 @@ def _answers(*given: str) -> init.Prompt:
 
 def test_questions_at_a_terminal(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = _answers(
-        "mast-07", "k:9092", "27.7", "85.5", "hall-anemometer", "cup", "17", "0.765", "bp20", "baro", ""
+        *("mast-07", "k:9092", "27.7", "85.5", "Ridge", "+05:45"),
+        *("hall-anemometer", "cup", "17", "0.765", "bp20", "baro", ""),
     )
     monkeypatch.setattr(init, "terminal", lambda: answers)
     assert cli.main(["init", "-o", str(target)]) == 0
@@ -206,6 +207,7 @@ def test_questions_at_a_terminal(target: Path, monkeypatch: pytest.MonkeyPatch) 
         85.5,
         "k:9092",
     )
+    assert config.site == SiteConfig("Ridge", latitude=27.7, longitude=85.5, utc_offset="+05:45")
 
 
 def test_a_mistake_is_named_and_the_question_repeated(
@@ -216,6 +218,8 @@ def test_a_mistake_is_named_and_the_question_repeated(
         *("kafka", "k:9092"),
         *("27,7", "95", "27.7"),
         "85.5",
+        "",
+        *("5:45", "+05:45"),
         *("hall", "hall-anemometer"),
         *("a b", "cup"),
         *("40", "17"),
@@ -237,6 +241,7 @@ def test_a_mistake_is_named_and_the_question_repeated(
         "gateway.id",
         "kafka.bootstrap_servers",
         *["gateway.latitude"] * 2,
+        "site.utc_offset",
         f"no driver 'hall'; there are {', '.join(DRIVERS)}",
         'sensor["a b"].name',
         'sensor["cup"].pin',

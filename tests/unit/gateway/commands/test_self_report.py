@@ -106,6 +106,12 @@ def test_what_kafka_does_not_take_is_reported_with_its_reason() -> None:
     assert " parked=mqtt.co2 " in line(fields)
 
 
+def test_a_mast_that_was_moved_is_reported() -> None:
+    fields = report({**status("a", 7200, cup_wind=channel(7200, 7200, 7100, 0)), "site_moved_m": 1200})
+    assert fields["site_moved_m"] == 1200
+    assert " site_moved_m=1200 " in line(fields)
+
+
 def test_a_daemon_that_does_not_answer_is_what_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

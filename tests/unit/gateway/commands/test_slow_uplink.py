@@ -37,10 +37,11 @@ def test_status_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parked = {"mqtt.co2": {"for_s": 7200, "problem": "TOPIC_AUTHORIZATION_FAILED"}}
-    status = {"kafka_late_s": 0.82, "parked": parked, "channels": {}}
+    status = {"kafka_late_s": 0.82, "parked": parked, "site_moved_m": 12345, "channels": {}}
     monkeypatch.setattr("gateway.commands.status.fetch", lambda address: status)
     monkeypatch.setenv("COLUMNS", "300")
     assert cli.main(["status", "-c", str(write_config(tmp_path, config_text(baro())))]) == 0
     printed = capsys.readouterr().out
     assert "Kafka confirms after 0.82 s: over half of outbox.commit_interval_s" in printed
+    assert "the mast was moved: by GPS it is 12,345 m from [site]: give [site] its new" in printed
     assert "Kafka takes nothing for mqtt.co2, for 2 h: TOPIC_AUTHORIZATION_FAILED" in printed

@@ -132,6 +132,15 @@ def test_what_changes_live(tmp_path: Path, change: tuple[str, str], key: tuple[s
     assert changes.summary()["settings"] == [".".join(key)]
 
 
+def test_a_site_changes_live(tmp_path: Path) -> None:
+    old = config(tmp_path, ("[mqtt]", '[site]\nname = "Ridge"\n[mqtt]'))
+    new = config(tmp_path, ("[mqtt]", '[site]\nname = "Lake"\n[mqtt]'))
+    assert (compare(old, new).settings, compare(old, new).restart) == ((("site", "name"),), ())
+    # It has the gateway's position.
+    assert old.site.position == (27.7, 85.5)
+    assert compare(config(tmp_path), new).restart == ()
+
+
 def test_a_login_at_the_local_broker_changes_live(tmp_path: Path) -> None:
     changed = config(tmp_path, ("port = 1883", 'port = 1883\nusername = "mast"\npassword = "sesame"'))
     changes = compare(config(tmp_path), changed)

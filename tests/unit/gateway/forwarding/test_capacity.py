@@ -13,6 +13,7 @@ from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.network import topic_findings
 from gateway.config import Config, check, load
 from gateway.config.kafka import open_templates, wanted_topics
+from gateway.config.model import SiteConfig
 from gateway.forwarding import capacity
 from gateway.forwarding.capacity import Forecast
 from tests.support.config import baro, config_text, cup, write_config
@@ -118,6 +119,8 @@ def test_topics_that_forwards_name(tmp_path: Path) -> None:
     named = {"plant", "mqtt.raw", "acme.co2", "acme.all", "mqtt.humidity"}
     assert wanted_topics(config) == of_all | named
     assert open_templates(config) == ["plant.{1}"]
+    placed = replace(config, site=SiteConfig(latitude=27.7, longitude=85.5))
+    assert wanted_topics(placed) == of_all | named | {"gateway.sites"}
     (found,) = topic_findings(config, of_all | named)
     assert found.found == "all 10 are there; not known before messages come: plant.{1}"
     (missing,) = topic_findings(config, of_all | named - {"plant"})

@@ -69,9 +69,9 @@ def test_a_record_without_a_revision_is_older_than_any_with_one(value: bytes) ->
     assert compacted.is_stale(bare)
 
 
-def channel_record(revision: int, channel: str = "cup.wind_speed") -> Record:
+def channel_record(revision: int, channel: str = "cup.wind_speed", topic: str = "gateway.channels") -> Record:
     value = json.dumps({"revision": revision, "in_force": revision % 2 == 1}).encode()
-    return Record("gateway.channels", f"mast-07/{channel}/5d1c0a7e".encode(), value, ())
+    return Record(topic, f"mast-07/{channel}/5d1c0a7e".encode(), value, ())
 
 
 def test_a_channels_records_are_kept_apart_from_a_runs() -> None:
@@ -97,11 +97,12 @@ def test_a_channel_record_that_was_overtaken_is_returned() -> None:
     assert compacted.delivered(run_record(1)) is None
 
 
-def test_a_channel_record_that_is_on_its_way_makes_older_ones_stale() -> None:
+@pytest.mark.parametrize("topic", ["gateway.channels", "gateway.sites"])
+def test_a_record_that_is_on_its_way_makes_older_ones_stale(topic: str) -> None:
     compacted = CompactedTopics("thisrun")
-    compacted.entered(channel_record(2))
-    assert compacted.is_stale(channel_record(1))
-    assert not compacted.is_stale(channel_record(2))
+    compacted.entered(channel_record(2, topic=topic))
+    assert compacted.is_stale(channel_record(1, topic=topic))
+    assert not compacted.is_stale(channel_record(2, topic=topic))
     # Of a run only what Kafka has counts: no start sends it again.
     compacted.entered(run_record(2))
     assert not compacted.is_stale(run_record(1))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.wire.fields import InvalidFields
-from spark_jobs.transforms.latest_record import Row, calibration, furthest_run, last_status
+from spark_jobs.transforms.latest_record import Row, calibration, furthest_run, last_status, revised
 
 
 def run(state: str, cup: int, *, revision: int = 0, told_at: int = 0, waits: int = 0) -> Row:
@@ -81,3 +81,11 @@ def test_a_status_goes_by_kafkas_order_unless_it_is_an_old_one_stored() -> None:
     assert last_status(ended, status("online", 6, 5))["state"] == "online"
     # All of it again, from the beginning.
     assert last_status(ended, online) is ended
+
+
+@pytest.mark.parametrize("order", list(permutations((1, 3, 2, 3))))
+def test_of_a_sites_records_the_highest_revision_counts(order: tuple[int, ...]) -> None:
+    known: Row | None = None
+    for revision in order:
+        known = revised(known, {"revision": revision, "name": f"r{revision}"})
+    assert known == {"revision": 3, "name": "r3"}

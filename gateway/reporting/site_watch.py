@@ -1,0 +1,81 @@
+"""Announces that the mast isn't where ``[site]`` has it, by the gateway's own GPS; and when it is again.
+
+Owned by the main thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from cloud.wire.reading_records import FAIL, Reading
+from drivers.gpsd import distance_m
+from gateway.config import Config
+from gateway.config.model import SiteConfig
+from gateway.ports import Record, Snapshot
+
+log = logging.getLogger(__name__)
+
+_FOR_S: Final = 300.0
+_FIXES: Final = 5
+"""So long, and so many of them, fixes must agree: single ones are hundreds of metres off at times."""
+_BACK: Final = 0.8
+"""A mast that was moved is back within this part of ``moved_m``: fixes at the limit announce nothing."""
+
+
+class SiteWatch:
+    """``config`` gives the one in force, ``located`` the last reading of a position, if there is one.
+
+    ``event`` makes the record of an event, ``announce`` takes it.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        located: Callable[[], Reading | None],
+        event: Callable[..., Record],
+        announce: Callable[[Record], None],
+    ) -> None:
+        self._config = config
+        self._located = located
+        self._event = event
+        self._announce = announce
+        self._site = SiteConfig()
+        self._reading: Reading | None = None
+        self._begun_s: float | None = None
+        self._fixes = 0
+        self.moved_m: float | None = None
+        """How far the mast is from its site; None where it is there, for all that is known."""
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """Compare a new fix with the site; another site begins anew."""
+        site = self._config().site
+        if site != self._site:
+            self._site, self._begun_s, self.moved_m = site, None, None
+        reading = self._located()
+        if site.position is None or reading is None or reading is self._reading:
+            return
+        self._reading = reading
+        if reading.latitude is None or reading.longitude is None or reading.quality >= FAIL:
+            # Neither here nor there.
+            return
+        away_m = distance_m(*site.position, reading.latitude, reading.longitude)
+        moved = self.moved_m is not None
+        if moved:
+            self.moved_m = away_m
+        if (away_m > site.moved_m * (_BACK if moved else 1.0)) == moved:
+            self._begun_s = None
+            return
+        if self._begun_s is None:
+            self._begun_s, self._fixes = snapshot.at_s, 0
+        self._fixes += 1
+        if self._fixes >= _FIXES and snapshot.at_s - self._begun_s >= _FOR_S:
+            self._begun_s, self.moved_m = None, None if moved else away_m
+            self._report("back" if moved else "moved", reading, round(away_m))
+
+    def _report(self, what: str, reading: Reading, away_m: int) -> None:
+        level = logging.INFO if what == "back" else logging.WARNING
+        log.log(level, "event=site.%s distance_m=%d moved_m=%g", what, away_m, self._site.moved_m)
+        position = {"latitude": reading.latitude, "longitude": reading.longitude}
+        self._announce(self._event(f"site-{what}", distance_m=away_m, **position))
