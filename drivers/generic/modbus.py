@@ -47,7 +47,7 @@ from drivers.interface import (
     SilentError,
 )
 from drivers.option_docs import Meaning, MeasuredQuantity
-from drivers.running_total import added
+from drivers.running_total import Total, added
 
 _PATIENCE: Final = 3
 """So many requests in a row stay unanswered before a device is asked less often."""
@@ -152,7 +152,7 @@ class Modbus:
     def __init__(self, board: Board, options: ModbusOptions) -> None:
         self.channels = modbus_channels(options)
         self.accumulates = _accumulates(options)
-        self._counts: dict[str, float] = {}
+        self._counts: dict[str, Total] = {}
         self._board = board
         self._options = options
         self._requests = options.requests
@@ -199,7 +199,8 @@ class Modbus:
     def _measurement(self, register: ModbusRegister, number: float, scale: int) -> Measurement:
         quantity, value = register.quantity.name, number
         if self.accumulates and not math.isnan(number):
-            before, self._counts[quantity] = self._counts.get(quantity), number
+            before = self._counts.get(quantity)
+            self._counts[quantity] = Total(number) if before is None else before.then(number)
             step = None if before is None else added(before, number, counter_end(register.type, scale))
             value = math.nan if step is None else step
         return Measurement(quantity, register.slope * value + register.offset, number)

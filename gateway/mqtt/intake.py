@@ -16,7 +16,7 @@ from typing import Final
 from cloud.wire import reading_records as wire
 from cloud.wire.quantities import QUANTITIES, Quantities, kind_field
 from drivers.interface import Channel
-from drivers.running_total import added
+from drivers.running_total import Total, added
 from gateway.clock.repair import mark_unsynced
 from gateway.config.model import ForwardConfig
 from gateway.mqtt.kafka_records import KafkaRecords
@@ -74,7 +74,7 @@ class Intake:
         self.apply(topic, forwards)
         self._channels: set[str] = set()
         # The last running total of each channel that has one.
-        self._totals: dict[str, float] = {}
+        self._totals: dict[str, Total] = {}
         # Apart from the readings': raw messages are in no table of readings.
         self._issued_raw = Sequences()
         self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD, FILTERED, FIRST_TOTAL), 0)
@@ -204,12 +204,12 @@ class Intake:
             last = self._totals.get(channel)
             if not too_early:
                 # What a refused message would have added, the next one adds.
-                self._totals[channel] = measured.raw
+                self._totals[channel] = Total(measured.raw) if last is None else last.then(measured.raw)
             if last is None:
                 return self._ignore(FIRST_TOTAL, mqtt_topic)
             step = added(last, measured.raw, forward.counter_end)
             if step is None:
-                raise wire.InvalidReading("TOTAL_WENT_BACK", f"from {last:g} to {measured.raw:g}")
+                raise wire.InvalidReading("TOTAL_WENT_BACK", f"from {last.number:g} to {measured.raw:g}")
             value = forward.scale * step
         if unwanted(value, forward.drop_if):
             return self._ignore(DROP_IF, mqtt_topic)

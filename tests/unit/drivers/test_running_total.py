@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.running_total import added
+from drivers.running_total import Total, added
 
 
 @pytest.mark.parametrize(
@@ -32,15 +32,38 @@ from drivers.running_total import added
     ],
 )
 def test_added(last: float, total: float, wanted: float | None) -> None:
-    assert added(last, total, 65_536) == wanted
+    assert added(Total(last), total, 65_536) == wanted
+
+
+@pytest.mark.parametrize(
+    ("totals", "wanted"),
+    [
+        # It boots, and shows 0 until it has read its memory.
+        ([40_000, 0, 40_000, 40_002], [0, 0, 2]),
+        ([40_000, *[0] * 10, 40_003], [*[0] * 10, 3]),
+        # It began anew, be it long after, or at less than before.
+        ([40_000, *[0] * 11, 40_003], [*[0] * 11, 40_003]),
+        ([40_000, 0, 39_999, 40_003], [0, 39_999, 4]),
+        ([40_000, 0, 5, 40_000], [0, 5, 39_995]),
+        # Of one that counts both ways 0 is a total.
+        ([-40, 0, 5], [40, 5]),
+        ([0, 0, 7], [0, 7]),
+    ],
+)
+def test_a_moments_zero_is_no_reset(totals: list[float], wanted: list[float]) -> None:
+    last, found = Total(totals[0]), []
+    for total in totals[1:]:
+        found.append(added(last, total, 1e6))
+        last = last.then(total)
+    assert found == wanted
 
 
 @given(st.integers(0, 999), st.lists(st.integers(0, 99), max_size=60))
 def test_whatever_a_meter_of_three_digits_counts_is_added_once(first: int, counts: list[int]) -> None:
-    last, found = first, 0.0
+    last, found = Total(first), 0.0
     for count in counts:
-        total = (last + count) % 1000
+        total = (last.number + count) % 1000
         step = added(last, total, 1000)
         assert step is not None
-        found, last = found + step, total
+        found, last = found + step, last.then(total)
     assert found == sum(counts)

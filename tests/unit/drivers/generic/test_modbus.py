@@ -233,6 +233,11 @@ def test_energy_is_what_a_counter_counts(free_port: int) -> None:
             driver.read()
         device.set([0, 5026, 1])
         assert driver.read()[0].value == 0.01
+        # It boots.
+        device.set([0, 0, 1])
+        assert driver.read()[0].value == 0
+        device.set([0, 5027, 1])
+        assert driver.read()[0].value == 0.01
 
 
 class Unanswered:
