@@ -24,7 +24,8 @@ from drivers.driver_type import (
     Nameplate,
     Remove,
 )
-from drivers.interface import Board, Channel, EdgeCounter, Edges, FittedSensor, Measurement, ReadError
+from drivers.hardware.counted_pin import CountedPin
+from drivers.interface import Board, Channel, Edges, FittedSensor, Measurement, ReadError
 from drivers.option_docs import BcmPin, Meaning
 
 CHANNEL = Channel("wind_speed", "m/s", "Hz", 0.0, 75.0)
@@ -61,47 +62,27 @@ def fastest_hz(options: HallAnemometerOptions) -> float:
     return (CHANNEL.upper - options.offset) / options.slope
 
 
-class HallAnemometer:
+class HallAnemometer(CountedPin):
     """Counts one pin's falling edges; each reading covers the time since the one before."""
 
     channels = (CHANNEL,)
-    accumulates = True
 
     def __init__(self, board: Board, options: HallAnemometerOptions) -> None:
-        self._board = board
+        super().__init__(board, options.pin)
         self._options = options
-        self._counter: EdgeCounter | None = None
-        self._read_at = 0.0
         self._check = _PulseCheck(options, 0.0)
 
     def start(self) -> None:
-        """Claim the pin and count from now on. Raises BoardError."""
-        board, pin = self._board, self._options.pin
-        counter = board.count_edges(pin)
-        self._read_at = board.monotonic()
-        try:
-            # Edges while the pin was being set up belong to no period.
-            counter.take()
-        except ReadError:
-            # Else the next start would find the pin still in use.
-            counter.close()
-            raise
-        self._counter = counter
+        """As any counted pin. Raises BoardError."""
+        super().start()
         self._check = _PulseCheck(self._options, self._read_at)
 
     def read(self) -> tuple[Measurement, ...]:
         """Mean speed since the previous read. Raises ReadError where edges went missing meanwhile."""
-        if self._counter is None:
-            raise ReadError("the anemometer isn't started")
-        now = self._board.monotonic()
-        elapsed_s = now - self._read_at
-        if elapsed_s <= 0:
-            raise ReadError("no time has passed since the previous reading")
-        edges = self._counter.take()
-        self._read_at = now
-        self._check.add(edges, now, elapsed_s)
+        edges, elapsed_s = self.take()
+        self._check.add(edges, self._read_at, elapsed_s)
         if edges.lost:
-            raise ReadError(f"pulses of pin {self._options.pin} went missing, so the speed is unknown")
+            raise ReadError(f"pulses of pin {self._pin} went missing, so the speed is unknown")
         frequency_hz = edges.count / elapsed_s
         return (
             Measurement(
@@ -112,29 +93,8 @@ class HallAnemometer:
             ),
         )
 
-    def pulses(self) -> int:
-        """The edges since ``start``. Any thread."""
-        counter = self._counter
-        return 0 if counter is None else counter.total()
-
-    def stop(self) -> None:
-        """Release the pin."""
-        counter, self._counter = self._counter, None
-        if counter is not None:
-            counter.close()
-
-    def description(self) -> dict[str, str | float | bool]:
-        """What counts the pulses."""
-        return {"counted_by": self._counter.method} if self._counter is not None else {}
-
-    def diagnose(self) -> tuple[str, ...]:
+    def _sentences(self, *, high: bool) -> tuple[str, ...]:
         """A pin that is stuck, silent or noisy."""
-        if self._counter is None:
-            return ()
-        try:
-            high = self._counter.is_high()
-        except ReadError as error:
-            return (f"{error}.",)
         return self._check.sentences(high=high)
 
 

@@ -26,16 +26,8 @@ from drivers.driver_type import (
     OptionError,
     Remove,
 )
-from drivers.interface import (
-    Board,
-    BoardError,
-    Channel,
-    EdgeCounter,
-    FittedSensor,
-    Located,
-    Measurement,
-    ReadError,
-)
+from drivers.hardware.counted_pin import CountedPin
+from drivers.interface import Board, BoardError, Channel, FittedSensor, Located, Measurement, ReadError
 from drivers.option_docs import BcmPin, Meaning, MeasuredQuantity
 
 _MOST_EDGES: Final = 20
@@ -82,39 +74,28 @@ def channels(options: PulseOptions) -> tuple[Channel, ...]:
     return (Channel.of(options.quantity, "1" if options.accumulated else "Hz"),)
 
 
-class Pulse:
+class Pulse(CountedPin):
     """Counts one pin's falling edges; each reading covers the time since the one before."""
 
-    accumulates = True
-
     def __init__(self, board: Board, options: PulseOptions) -> None:
+        super().__init__(board, options.pin)
         self.channels = channels(options)
-        self._board = board
         self._options = options
         self._debounce_ns = round(options.debounce_s * 1e9)
-        self._counter: EdgeCounter | None = None
-        self._read_at = 0.0
         self._counted_ns: int | None = None
         self._edges = self._pulses = 0
 
     def start(self) -> None:
-        """Claim the pin and count from now on. Raises BoardError, also where bounces can't be seen."""
-        counter = self._board.count_edges(self._options.pin)
-        if self._debounce_ns and not counter.timed:
-            counter.close()
+        """As any counted pin. Raises BoardError, also where bounces can't be seen."""
+        super().start()
+        if self._counter is not None and self._debounce_ns and not self._counter.timed:
+            method = self._counter.method
+            self.stop()
             raise BoardError(
-                f"{counter.method} have no times, which debounce_s needs: have the kernel count ([board]"
-                f" counting), or fit 100 nF from BCM pin {self._options.pin} to ground and set debounce_s = 0"
+                f"{method} have no times, which debounce_s needs: have the kernel count ([board]"
+                f" counting), or fit 100 nF from BCM pin {self._pin} to ground and set debounce_s = 0"
             )
-        self._read_at = self._board.monotonic()
-        try:
-            # Edges while the pin was being set up belong to no period.
-            counter.take()
-        except ReadError:
-            # Else the next start would find the pin still in use.
-            counter.close()
-            raise
-        self._counter, self._counted_ns = counter, None
+        self._counted_ns = None
         self._edges = self._pulses = 0
 
     def read(self) -> tuple[Measurement, ...]:
@@ -122,17 +103,10 @@ class Pulse:
 
         NOISY where edges came closer than the kernel can separate, and none of them is left out.
         """
-        if self._counter is None:
-            raise ReadError(f"the counter of pin {self._options.pin} isn't started")
-        now, options = self._board.monotonic(), self._options
-        elapsed_s = now - self._read_at
-        if elapsed_s <= 0:
-            raise ReadError("no time has passed since the previous reading")
-        edges = self._counter.take()
-        self._read_at = now
+        edges, elapsed_s = self.take()
         if edges.lost:
-            raise ReadError(f"pulses of pin {options.pin} went missing, so their number is unknown")
-        pulses = edges.count
+            raise ReadError(f"pulses of pin {self._pin} went missing, so their number is unknown")
+        options, pulses = self._options, edges.count
         if self._debounce_ns:
             # By their times alone: an edge without one came too close to another for the kernel, and so
             # bounced, or its time comes with the next reading.
@@ -145,30 +119,9 @@ class Pulse:
         value = options.slope * raw + options.offset
         return (Measurement(options.quantity.name, value, raw, reasons=reasons),)
 
-    def pulses(self) -> int:
-        """The edges since ``start``, bounces among them. Raises ReadError."""
-        counter = self._counter
-        return 0 if counter is None else counter.total()
-
-    def stop(self) -> None:
-        """Release the pin."""
-        counter, self._counter = self._counter, None
-        if counter is not None:
-            counter.close()
-
-    def description(self) -> dict[str, str | float | bool]:
-        """What counts the pulses."""
-        return {"counted_by": self._counter.method} if self._counter is not None else {}
-
-    def diagnose(self) -> tuple[str, ...]:
+    def _sentences(self, *, high: bool) -> tuple[str, ...]:
         """A contact that stays closed, or bounces more than a contact does."""
-        if self._counter is None:
-            return ()
-        pin, found = f"BCM pin {self._options.pin}", []
-        try:
-            high = self._counter.is_high()
-        except ReadError as error:
-            return (f"{error}.",)
+        pin, found = f"BCM pin {self._pin}", []
         if not high and not self._pulses:
             found.append(
                 f"{pin} is low and no pulse comes: its wire touches ground, or the contact is closed."
