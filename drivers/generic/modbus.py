@@ -279,7 +279,7 @@ def settle(options: ModbusOptions, _site: Located | None) -> ModbusOptions:
         if register.address + width(register.type) > 1 << 16:
             raise OptionError((*key, "address"), f"{register.type} ends beyond the last register, 65535")
         if register.scale_address is not None and register.type[0] == "f":
-            raise OptionError((*key, "scale_address"), f"a {register.type} has no scale factor")
+            raise OptionError((*key, "scale_address"), f"{register.type} has no scale factor: delete it")
         channel = Channel.of(register.quantity, "1", register.min, register.max)
         if channel.lower >= channel.upper:
             raise OptionError(
@@ -311,7 +311,7 @@ def concerns(options: ModbusOptions, nameplate: Nameplate) -> Iterator[Concern]:
         yield Concern(
             ("interval_s",),
             f"{len(requests)} requests take {seconds:.2g} s at {options.baudrate} Bd without the device's own"
-            f" time, the interval is {nameplate.interval_s:g} s",
+            f" time, the interval is {nameplate.interval_s:g} s: lengthen it",
         )
 
 

@@ -517,8 +517,12 @@ def test_no_override_makes_check_raise(path: Path, key: str, value: str) -> None
 def test_documentation_names_every_key() -> None:
     from dataclasses import fields
 
+    from drivers.generic.modbus import ModbusRegister
     from drivers.registry import DRIVERS, driver_type
     from gateway.config import model
+    from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
+    from gateway.config.quality_rules import QualityRules
+    from gateway.config.quantities import QuantityConfig
 
     pages = ("configure", "sensors", "forward")
     text = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in pages)
@@ -533,6 +537,11 @@ def test_documentation_names_every_key() -> None:
         model.ForwardConfig,
         model.ForwardReading,
         model.DropIf,
+        ModbusRegister,
+        QuantityConfig,
+        QualityRules,
+        ActuatorConfig,
+        InterlockConfig,
         SimulatedOptions,
         ReplayOptions,
         *(driver_type(name).options for name in DRIVERS),
