@@ -1,12 +1,20 @@
-"""What a gateway's outbox holds."""
+"""What a gateway's outbox holds, and outboxes for tests that have no directory."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 
+from buffer.drops import OnDrop, ignore
 from buffer.reader import OutboxReader
+from buffer.space_limits import Limits
+from buffer.sqlite_outbox import SqliteOutbox
 from cloud.wire.reading_records import InvalidReading, parse_reading
 from gateway.forwarding.record_codec import from_bytes
+
+_NO_LIMITS = Limits()
 
 Identity = tuple[str, str, int]
 """Channel, run, seq of one gateway."""
@@ -27,3 +35,12 @@ def in_outbox(path: Path, gateway: str) -> set[Identity]:
             if reading.gateway == gateway:
                 found.add((reading.channel, reading.run, reading.seq))
     return found
+
+
+class TemporaryOutbox(SqliteOutbox):
+    """One in a directory of its own, which goes when nothing uses it any more."""
+
+    def __init__(self, limits: Limits = _NO_LIMITS, *, on_drop: OnDrop = ignore) -> None:
+        directory = tempfile.mkdtemp(prefix="outbox-")
+        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        super().__init__(Path(directory) / "outbox.db", limits, on_drop=on_drop)

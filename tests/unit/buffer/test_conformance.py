@@ -1,4 +1,4 @@
-"""What an outbox promises, also one that is opened late, and the one in memory that tests use."""
+"""What an outbox promises, also one that is opened late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from buffer import drops
 from buffer.blocks import DICTIONARY_BYTES
 from buffer.errors import OutboxClosed
 from buffer.sqlite_outbox import SqliteOutbox
-from tests.support.memory_outbox import MemoryOutbox
 from tests.unit.buffer.trouble import Disk
 
 UNBOUND = 1 << 30
@@ -20,10 +19,6 @@ UNBOUND = 1 << 30
 
 def _sqlite(directory: Path) -> SqliteOutbox:
     return SqliteOutbox(directory / "outbox.db")
-
-
-def _memory(directory: Path) -> SqliteOutbox:
-    return MemoryOutbox()
 
 
 def _opened_late(directory: Path) -> SqliteOutbox:
@@ -34,7 +29,7 @@ def _opened_late(directory: Path) -> SqliteOutbox:
     return outbox
 
 
-_MAKERS = {"sqlite": _sqlite, "memory": _memory, "opened-late": _opened_late}
+_MAKERS = {"sqlite": _sqlite, "opened-late": _opened_late}
 
 
 @pytest.fixture(params=list(_MAKERS.values()), ids=list(_MAKERS))

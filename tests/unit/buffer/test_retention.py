@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,31 +12,22 @@ from buffer.errors import OutboxDiskFull
 from buffer.reader import OutboxReader
 from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
-from tests.support.memory_outbox import MemoryOutbox
 
 UNBOUND = 1 << 30
 CAP = 2 << 20
-Make = Callable[[Callable[[Drop], None]], SqliteOutbox | MemoryOutbox]
 
 
-@pytest.fixture(params=["sqlite", "memory"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    def sqlite(on_drop: Callable[[Drop], None]) -> SqliteOutbox | MemoryOutbox:
-        return SqliteOutbox(tmp_path / "outbox.db", Limits(CAP, ballast_bytes=1 << 18), on_drop=on_drop)
-
-    def memory(on_drop: Callable[[Drop], None]) -> SqliteOutbox | MemoryOutbox:
-        return MemoryOutbox(max_bytes=CAP, on_drop=on_drop)
-
-    return sqlite if request.param == "sqlite" else memory
+def _capped(directory: Path, drops: list[Drop]) -> SqliteOutbox:
+    return SqliteOutbox(directory / "outbox.db", Limits(CAP, ballast_bytes=1 << 18), on_drop=drops.append)
 
 
 def _block() -> list[bytes]:
     return [os.urandom(400) for _ in range(12)]
 
 
-def test_at_the_cap_the_oldest_blocks_go_and_each_is_announced_once(make: Make) -> None:
+def test_at_the_cap_the_oldest_blocks_go_and_each_is_announced_once(tmp_path: Path) -> None:
     drops: list[Drop] = []
-    outbox = make(drops.append)
+    outbox = _capped(tmp_path, drops)
     appended: dict[int, bytes] = {}
     for at in range(600):
         block = _block()
@@ -54,9 +44,9 @@ def test_at_the_cap_the_oldest_blocks_go_and_each_is_announced_once(make: Make) 
     outbox.close()
 
 
-def test_removed_records_of_a_dropped_block_are_not_counted(make: Make) -> None:
+def test_removed_records_of_a_dropped_block_are_not_counted(tmp_path: Path) -> None:
     drops: list[Drop] = []
-    outbox = make(drops.append)
+    outbox = _capped(tmp_path, drops)
     block = _block()
     outbox.append(block, b"first")
     outbox.remove([1, 2, 3])
@@ -66,9 +56,9 @@ def test_removed_records_of_a_dropped_block_are_not_counted(make: Make) -> None:
     outbox.close()
 
 
-def test_block_larger_than_the_cap_is_refused_and_drops_nothing(make: Make) -> None:
+def test_block_larger_than_the_cap_is_refused_and_drops_nothing(tmp_path: Path) -> None:
     drops: list[Drop] = []
-    outbox = make(drops.append)
+    outbox = _capped(tmp_path, drops)
     outbox.append([b"small"])
     with pytest.raises(OutboxDiskFull):
         outbox.append([os.urandom(CAP)])

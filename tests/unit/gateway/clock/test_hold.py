@@ -20,7 +20,7 @@ from gateway.ports import Ack, Record
 from gateway.sequences import Sequences
 from tests.support.clocks import SkippingTime
 from tests.support.forwarding import Acks, Done, arrive, echoed_sample, make_forwarder
-from tests.support.memory_outbox import MemoryOutbox
+from tests.support.outbox import TemporaryOutbox
 from tests.support.servers import eventually
 from tests.unit.cloud.wire.test_reading_records import READING
 from tests.unit.gateway.mqtt.test_intake import FixedClock
@@ -79,7 +79,7 @@ class Cloud:
         return [parse_reading(record.value) for record in taken if record.topic == "mqtt.wind_speed"]
 
 
-class CountingOutbox(MemoryOutbox):
+class CountingOutbox(TemporaryOutbox):
     """An outbox that is there for the next process, and counts the rows it gives."""
 
     def __init__(self) -> None:

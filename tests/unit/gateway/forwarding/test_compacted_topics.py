@@ -11,7 +11,7 @@ from gateway.forwarding.compacted_topics import CompactedTopics
 from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Record
 from tests.support.forwarding import Done, make_forwarder
-from tests.support.memory_outbox import MemoryOutbox
+from tests.support.outbox import TemporaryOutbox
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_metered import BarredSink
 from tests.unit.gateway.forwarding.test_forwarder_silence import ScriptedSink
@@ -141,7 +141,7 @@ def test_without_a_status_of_this_run_those_of_others_go_in_their_order() -> Non
     ids=["channel", "status"],
 )
 def test_an_overtaken_record_is_sent_again(old: Record, new: Record) -> None:
-    outbox = MemoryOutbox()
+    outbox = TemporaryOutbox()
     outbox.append([to_bytes(old)])
     live, backlog = ScriptedSink(lambda record: True), HoldingSink()
     forwarder = make_forwarder(intake()[0], live, backlog, outbox)
@@ -175,7 +175,7 @@ def test_only_the_latest_runs_are_remembered() -> None:
 
 
 def test_what_was_stored_before_a_newer_record_was_sent_is_forgotten() -> None:
-    outbox = MemoryOutbox()
+    outbox = TemporaryOutbox()
     outbox.append([to_bytes(run_record(1)), to_bytes(run_record(7, run="r0"))])
     live, backlog = ScriptedSink(lambda record: True), BarredSink(lambda record: True)
     forwarder = make_forwarder(intake()[0], live, backlog, outbox)

@@ -11,7 +11,7 @@ from gateway.mqtt.intake import Intake
 from gateway.ports import REPLAYED, Record
 from tests.support.clocks import SkippingTime
 from tests.support.forwarding import Done, make_forwarder
-from tests.support.memory_outbox import MemoryOutbox
+from tests.support.outbox import TemporaryOutbox
 from tests.support.servers import eventually
 from tests.unit.gateway.forwarding.test_forwarder_silence import ScriptedSink, sample
 from tests.unit.gateway.mqtt.test_intake import intake
@@ -33,7 +33,9 @@ def metered(
     live: ScriptedSink, backlog: ScriptedSink, monotonic: Callable[[], float], batch_s: float = 60.0
 ) -> Iterator[tuple[Forwarder, Intake]]:
     station = intake()[0]
-    forwarder = make_forwarder(station, live, backlog, MemoryOutbox(), batch_s=batch_s, monotonic=monotonic)
+    forwarder = make_forwarder(
+        station, live, backlog, TemporaryOutbox(), batch_s=batch_s, monotonic=monotonic
+    )
     forwarder.start()
     try:
         yield forwarder, station
@@ -133,7 +135,7 @@ def test_silence_is_noticed_by_what_is_sent_live_and_ends_with_a_confirmed_batch
 
 def test_the_backlog_may_rest_until_the_next_batch_and_its_sinks_timeout_which_a_reload_may_change() -> None:
     sink = ScriptedSink(lambda _: True)
-    forwarder = make_forwarder(intake()[0], sink, sink, MemoryOutbox(), batch_s=60.0)
+    forwarder = make_forwarder(intake()[0], sink, sink, TemporaryOutbox(), batch_s=60.0)
 
     def draining_may_rest_s() -> float:
         return next(each.plus_s for each in forwarder.heartbeats() if each.part == "draining")

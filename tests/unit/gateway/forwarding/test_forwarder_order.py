@@ -6,7 +6,7 @@ from gateway.forwarding.outbox_writer import Fetched, Stored
 from gateway.forwarding.record_codec import to_bytes
 from gateway.ports import Record
 from tests.support.forwarding import Done, make_forwarder
-from tests.support.memory_outbox import MemoryOutbox
+from tests.support.outbox import TemporaryOutbox
 from tests.unit.gateway.mqtt.test_intake import intake
 
 
@@ -27,7 +27,7 @@ class Sink:
 
 def test_a_row_whose_record_was_delivered_while_it_was_stored_is_not_drained() -> None:
     live, backlog = Sink(), Sink()
-    forwarder = make_forwarder(intake()[0], live, backlog, MemoryOutbox(), monotonic=lambda: 100.0)
+    forwarder = make_forwarder(intake()[0], live, backlog, TemporaryOutbox(), monotonic=lambda: 100.0)
     state = forwarder._state
     record = Record("mqtt.wind_speed", b"k", b"v", ())
     entry = state.ledger.enter(record, 99.0, own=False)

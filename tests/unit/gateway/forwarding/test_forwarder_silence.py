@@ -22,7 +22,7 @@ from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Record
 from tests.support.clocks import SkippingTime
 from tests.support.forwarding import Acks, Done, arrive, echoed_sample, make_forwarder
-from tests.support.memory_outbox import MemoryOutbox
+from tests.support.outbox import TemporaryOutbox
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
 from tests.unit.cloud.wire.test_reading_records import READING
@@ -63,7 +63,7 @@ class Unusable(ScriptedSink):
         return self.usable and super().send(record, done)
 
 
-class BarredOutbox(MemoryOutbox):
+class BarredOutbox(TemporaryOutbox):
     """Refuses to store until it is allowed."""
 
     def __init__(self, allowed: threading.Event) -> None:
@@ -76,7 +76,7 @@ class BarredOutbox(MemoryOutbox):
         return super().append(records, summary)
 
 
-class SlowOutbox(MemoryOutbox):
+class SlowOutbox(TemporaryOutbox):
     """Keeps each commit waiting until it is let through."""
 
     def __init__(self) -> None:
@@ -96,11 +96,11 @@ class SlowOutbox(MemoryOutbox):
 def running(
     sink: ScriptedSink,
     acks: Acks | None = None,
-    outbox: MemoryOutbox | None = None,
+    outbox: TemporaryOutbox | None = None,
     backlog: ScriptedSink | None = None,
 ) -> Iterator[tuple[Forwarder, Intake]]:
     station = intake()[0]
-    store = MemoryOutbox() if outbox is None else outbox
+    store = TemporaryOutbox() if outbox is None else outbox
     # Half of it is what this machine, busy as it may be, has for the way through the forwarder.
     forwarder = make_forwarder(station, sink, backlog or sink, store, acks, 0.8)
     forwarder.start()
@@ -178,13 +178,13 @@ def test_one_silent_topic_is_parked_and_the_others_stay_live() -> None:
         eventually(lambda: forwarder.kafka.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
         sample(forwarder, station, 3, "wind_speed")
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)
-        assert forwarder.uplink == "draining"
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "draining")
 
 
 def test_kafka_that_answers_takes_what_the_disk_refuses() -> None:
     sink = ScriptedSink(lambda record: False)
     station = intake()[0]
-    forwarder = make_forwarder(station, sink, sink, MemoryOutbox(max_bytes=1))
+    forwarder = make_forwarder(station, sink, sink, BarredOutbox(threading.Event()))
     forwarder.start()
     sample(forwarder, station, 1)
     eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
@@ -341,7 +341,7 @@ def test_memory_is_bounded_while_the_disk_refuses_and_what_is_left_at_the_end_is
     assert sorted(lost + kept) == list(range(1, 4001))
 
 
-class FullOutbox(MemoryOutbox):
+class FullOutbox(TemporaryOutbox):
     """Its disk has room only in place of its oldest; notes whether that was allowed."""
 
     def __init__(self) -> None:
@@ -421,7 +421,7 @@ def test_what_is_for_a_parked_topic_goes_with_few_commits() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
-    outbox, station = MemoryOutbox(), intake()[0]
+    outbox, station = TemporaryOutbox(), intake()[0]
 
     def die() -> None:
         # What was sampled meanwhile is behind this in the queue, and nothing takes it from there.
@@ -440,7 +440,7 @@ def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
     forwarder.take_no_more()
 
 
-class SalvagingOutbox(MemoryOutbox):
+class SalvagingOutbox(TemporaryOutbox):
     """Counts a record, and shows it after some reads, as one that copies does."""
 
     def __init__(self, record: Record, reads: int) -> None:

@@ -18,7 +18,7 @@ from gateway.forwarding.outbox_writer import Answer, NotRemoved, NotStored, Outb
 from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.seq_summary import ranges
 from gateway.ports import Record
-from tests.support.memory_outbox import MemoryOutbox
+from tests.support.outbox import TemporaryOutbox
 from tests.support.servers import eventually
 from tests.unit.buffer.trouble import Disk
 from tests.unit.gateway.forwarding.test_seq_summary import record as reading_record
@@ -30,7 +30,7 @@ def entries(count: int, size: int) -> list[Entry]:
     return [Entry(Record("t", b"k", bytes(size), ()), 0.0, own=False) for _ in range(count)]
 
 
-def stored_in_parts(given: list[Entry], outbox: MemoryOutbox) -> list[Answer]:
+def stored_in_parts(given: list[Entry], outbox: TemporaryOutbox) -> list[Answer]:
     answers: SimpleQueue[Answer] = SimpleQueue()
     writer = OutboxWriter(outbox, answers.put)
     writer.start()
@@ -41,7 +41,7 @@ def stored_in_parts(given: list[Entry], outbox: MemoryOutbox) -> list[Answer]:
 
 def test_a_commit_holds_at_most_500_records() -> None:
     given = entries(1200, 10)
-    reported = stored_in_parts(given, MemoryOutbox())
+    reported = stored_in_parts(given, TemporaryOutbox())
     assert [len(answer.entries) for answer in reported if isinstance(answer, Stored)] == [500, 500, 200]
     assert [entry for answer in reported if isinstance(answer, Stored) for entry in answer.entries] == given
     assert [n for answer in reported if isinstance(answer, Stored) for n in answer.numbers] == list(
@@ -50,11 +50,13 @@ def test_a_commit_holds_at_most_500_records() -> None:
 
 
 def test_a_commit_holds_at_most_256_kib_but_always_one_record() -> None:
-    reported = stored_in_parts([*entries(3, 100_000), *entries(1, 300_000), *entries(1, 1)], MemoryOutbox())
+    reported = stored_in_parts(
+        [*entries(3, 100_000), *entries(1, 300_000), *entries(1, 1)], TemporaryOutbox()
+    )
     assert [len(answer.entries) for answer in reported if isinstance(answer, Stored)] == [2, 1, 1, 1]
 
 
-class ClassesOutbox(MemoryOutbox):
+class ClassesOutbox(TemporaryOutbox):
     """Notes what it is given, by class."""
 
     def __init__(self) -> None:
@@ -95,7 +97,7 @@ def test_own_readings_alone_are_one_commit() -> None:
 
 
 def test_what_the_outbox_refuses_is_kept_apart_from_what_it_took() -> None:
-    outbox = MemoryOutbox()
+    outbox = TemporaryOutbox()
     outbox.close()
     given = entries(600, 10)
     (reported,) = stored_in_parts(given, outbox)
@@ -190,7 +192,7 @@ def test_at_the_cap_the_oldest_go_and_nothing_is_refused(tmp_path: Path) -> None
     writer.close()
 
 
-class UnmeasurableOutbox(MemoryOutbox):
+class UnmeasurableOutbox(TemporaryOutbox):
     """Its size can't be read once it is open, as on a card that was pulled out."""
 
     opened = False
@@ -220,7 +222,7 @@ def test_a_size_that_cannot_be_read_prevents_no_commit() -> None:
     writer.close()
 
 
-class RecordingOutbox(MemoryOutbox):
+class RecordingOutbox(TemporaryOutbox):
     """Notes its calls."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from gateway.forwarding.seq_summary import ranges
 from gateway.ports import Ack, Record
 from tests.support.clocks import SkippingTime
 from tests.support.forwarding import make_forwarder
-from tests.support.memory_outbox import MemoryOutbox
+from tests.support.outbox import TemporaryOutbox
 from tests.unit.buffer.trouble import Disk
 from tests.unit.gateway.forwarding.test_seq_summary import record as reading
 from tests.unit.gateway.mqtt.test_intake import intake
@@ -139,7 +139,7 @@ def test_what_is_lost_at_the_end_is_named_by_the_packs() -> None:
     assert [(each.first, each.last) for each in ranges(left.summary)] == [(1, 2000)]
 
 
-class SlowOutbox(MemoryOutbox):
+class SlowOutbox(TemporaryOutbox):
     """Each commit takes four seconds."""
 
     def __init__(self, clock: SkippingTime) -> None:
@@ -175,7 +175,7 @@ def test_a_slow_disk_is_not_waited_for_beyond_the_time_a_stop_has() -> None:
 
 
 def test_a_packed_run_record_does_not_follow_a_newer_one() -> None:
-    forwarder = make_forwarder(intake()[0], NoSink(), NoSink(), MemoryOutbox())
+    forwarder = make_forwarder(intake()[0], NoSink(), NoSink(), TemporaryOutbox())
     old, new = (
         Record(RUNS_TOPIC, b"mast-07/thisrun", json.dumps({"state": "running", "revision": n}).encode(), ())
         for n in (1, 2)

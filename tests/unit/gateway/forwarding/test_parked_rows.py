@@ -30,7 +30,7 @@ from gateway.forwarding.record_codec import from_bytes
 from gateway.forwarding.state import State
 from gateway.ports import REPLAYED, Record
 from tests.support.forwarding import Done, SinkOf
-from tests.support.memory_outbox import MemoryOutbox
+from tests.support.outbox import TemporaryOutbox
 from tests.unit.gateway.mqtt.test_intake import intake
 
 TOPICS = tuple(f"mqtt.q{at}" for at in range(7))
@@ -243,7 +243,7 @@ def test_rows_that_are_not_late_stay_where_they_are_and_leave_as_news(tmp_path: 
 def test_while_kafka_is_silent_nothing_is_stored_twice_beside_what_waits_for_it() -> None:
     cloud = Cloud()
     cloud.refused.update(TOPICS)
-    mast = Mast(MemoryOutbox(), cloud)
+    mast = Mast(TemporaryOutbox(), cloud)
     mast.state.kafka.answering = False
     for _ in range(600):
         mast.commit()
@@ -256,7 +256,7 @@ def test_while_kafka_is_silent_nothing_is_stored_twice_beside_what_waits_for_it(
 def test_where_the_outbox_refuses_to_store_them_again_they_leave_from_where_they_are() -> None:
     cloud = Cloud()
     cloud.refused.add(SICK)
-    outbox = MemoryOutbox()
+    outbox = TemporaryOutbox()
     mast = Mast(outbox, cloud)
     for _ in range(600):
         mast.commit()
@@ -319,7 +319,7 @@ def test_a_batch_of_many_topics_is_stored_again_in_one_transaction(tmp_path: Pat
 def test_a_topic_refused_for_moments_leaves_with_the_others() -> None:
     """While a long backlog is drained: what was stored again meanwhile holds back nothing of its topic."""
     cloud = Cloud()
-    outbox = MemoryOutbox()
+    outbox = TemporaryOutbox()
     mast = Mast(outbox, cloud)
     for _ in range(3000):
         mast.commit()
@@ -362,7 +362,7 @@ def test_a_newer_record_leaves_though_the_one_stored_again_is_stale(tmp_path: Pa
 def test_while_a_topic_without_rows_is_due_passes_keep_their_pauses() -> None:
     cloud = Cloud()
     cloud.refused.add(SICK)
-    mast = Mast(MemoryOutbox(), cloud)
+    mast = Mast(TemporaryOutbox(), cloud)
     for _ in range(5):
         mast.commit()
     mast.state.kafka.park(TOPICS[0], mast.now_s, "no delivery report while others came")
@@ -382,7 +382,8 @@ def test_while_a_topic_without_rows_is_due_passes_keep_their_pauses() -> None:
 class ParkedMachine(RuleBasedStateMachine):
     """Commits, passes, topics that take nothing for a while, and kills: nothing is lost, nothing doubled."""
 
-    max_bytes: int | None = None
+    limits = Limits()
+    padding = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -390,7 +391,7 @@ class ParkedMachine(RuleBasedStateMachine):
         self.patch.setattr(parked_rows, "BATCH_RECORDS", 5)
         self.cloud = Cloud()
         self.drops: list[Drop] = []
-        self.outbox = MemoryOutbox(max_bytes=self.max_bytes, on_drop=self.drops.append)
+        self.outbox = TemporaryOutbox(self.limits, on_drop=self.drops.append)
         self.mast = Mast(self.outbox, self.cloud)
         self.made: dict[str, list[int]] = {topic: [] for topic in TOPICS}
         self.killed = False
@@ -398,7 +399,7 @@ class ParkedMachine(RuleBasedStateMachine):
     @rule(topics=st.sets(st.sampled_from(TOPICS), min_size=1), times=st.integers(1, 12))
     def commit(self, topics: set[str], times: int) -> None:
         for _ in range(times):
-            self.mast.commit(sorted(topics))
+            self.mast.commit(sorted(topics), self.padding)
             for topic in topics:
                 self.made[topic].append(self.mast.made)
 
@@ -445,7 +446,9 @@ class ParkedMachine(RuleBasedStateMachine):
 class CappedMachine(ParkedMachine):
     """The same in an outbox that has room for ten commits or so."""
 
-    max_bytes = 10_000
+    # Beside the log and its index some forty pages.
+    limits = Limits(416 << 10)
+    padding = 1000
 
 
 TestParkedMachine = ParkedMachine.TestCase
