@@ -7,9 +7,10 @@ been sent since, nor the last will of an earlier run after this run's status.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from typing import Final
+
+import msgspec
 
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
@@ -67,7 +68,7 @@ class CompactedTopics:
         A status of another run is older than any of this one; two of others come in the order they stand in.
         """
         try:
-            fields = json.loads(record.value)
+            fields = msgspec.json.decode(record.value)
             revision = fields.get("revision", -1)
             revision = revision if type(revision) is int else -1
             if record.topic == STATUS_TOPIC:

@@ -5,13 +5,14 @@ A summary is JSON, deflated: ``[[gateway, run, channel, first, last, first, last
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+
+import msgspec
 
 from buffer.drops import DISK_LOW, MEMORY_FULL, OTHERS_SHARE, OUTBOX_FULL, Drop, OnDrop
 from cloud.wire.number_set import NumberSet
@@ -98,7 +99,7 @@ def join(drops: list[Drop]) -> Drop:
 
 def _packed(seqs: Mapping[tuple[str, str, str], NumberSet]) -> bytes:
     rows = [[*key, *chain.from_iterable(numbers.spans())] for key, numbers in sorted(seqs.items())]
-    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 6)
+    return zlib.compress(msgspec.json.encode(rows), 6)
 
 
 def ranges(summary: bytes) -> tuple[Range, ...]:
@@ -106,7 +107,7 @@ def ranges(summary: bytes) -> tuple[Range, ...]:
     if not summary:
         return ()
     try:
-        rows = json.loads(zlib.decompressobj().decompress(summary, _MAX_BYTES))
+        rows = msgspec.json.decode(zlib.decompressobj().decompress(summary, _MAX_BYTES))
         return tuple(
             Range(str(gateway), str(run), str(channel), int(first), int(last))
             for gateway, run, channel, *numbers in rows

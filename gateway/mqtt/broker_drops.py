@@ -11,8 +11,9 @@ The forwarder's thread writes, any thread may read.
 
 from __future__ import annotations
 
-import json
 from typing import Final
+
+import msgspec
 
 TOPIC: Final = "$SYS/broker/publish/messages/dropped"
 
@@ -54,7 +55,7 @@ class BrokerDrops:
     def inherit(self, record: bytes) -> None:
         """The record of a run on our own topic, read once: where an earlier one left off."""
         try:
-            fields = json.loads(record)
+            fields = msgspec.json.decode(record)
             run, counter = fields["run"], fields["broker_counter"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return

@@ -12,7 +12,6 @@ for three intervals, the entity is *unavailable*.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -78,7 +77,7 @@ def messages(config: Config, version: str | None) -> dict[str, bytes]:
             name = _NOT_IN_AN_ID.sub("_", f"{sensor.name}-{channel.quantity}")
             topic = f"{config.mqtt.home_assistant_prefix}/sensor/{config.gateway.id}/{name}/config"
             entity = _entity(config, sensor, channel, name, version)
-            retained[topic] = json.dumps(entity, ensure_ascii=False, separators=(",", ":")).encode()
+            retained[topic] = msgspec.json.encode(entity)
     return retained
 
 

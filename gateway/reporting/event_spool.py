@@ -7,7 +7,6 @@ before announces it again, with the same ``id``.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -15,6 +14,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from cloud.wire.fields import load_object
 from gateway.ports import Record, Snapshot
@@ -46,7 +47,7 @@ def spool_event(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
     """Write an event for the daemon; durable when it returns. Raises NotSpooled."""
     directory = spool_directory(outbox)
     moment, identity = datetime.now(UTC), secrets.token_hex(8)
-    content = json.dumps({"event": event, "id": identity, "at": utc_text(moment), **fields}).encode()
+    content = msgspec.json.encode({"event": event, "id": identity, "at": utc_text(moment), **fields})
     if len(content) > MAX_BYTES:
         raise NotSpooled(f"the event has {len(content):,} bytes, {MAX_BYTES:,} are allowed")
     path = directory / f"{moment:%Y%m%dT%H%M%S%f}-{identity}.json"

@@ -10,7 +10,6 @@ One line of JSON each way.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -20,6 +19,8 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from buffer.reader import user_of
 from cloud.wire.fields import load_object
@@ -84,7 +85,7 @@ class ControlSocket:
             with client:
                 client.settimeout(_TIMEOUT_S)
                 try:
-                    client.sendall(json.dumps(self._response(client)).encode() + b"\n")
+                    client.sendall(msgspec.json.encode(self._response(client)) + b"\n")
                 except OSError as error:
                     log.debug("event=control.broken_off error=%s", error)
 
@@ -115,7 +116,7 @@ def send_request(
                 raise ControlError(f"process {pid} responds in the place of the daemon, process {daemon}")
             # A refusal may come before the request is read: the reason can be received nevertheless.
             with contextlib.suppress(BrokenPipeError):
-                connection.sendall(json.dumps(request).encode() + b"\n")
+                connection.sendall(msgspec.json.encode(request) + b"\n")
             response = load_object(_line(connection))
         except (OSError, ValueError) as error:
             raise ControlError(f"the daemon (process {daemon}) can't be reached: {error}") from error

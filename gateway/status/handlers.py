@@ -7,7 +7,6 @@ once, so that it stays neither in the address bar nor in what is shared.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -73,7 +72,7 @@ def page() -> bytes:
     """The page, with the texts of flags and reasons."""
     text = files("gateway.status").joinpath("page.html").read_text(encoding="utf-8")
     reasons = {name: reason.text for name, reason in REASONS.items()}
-    words = json.dumps({"qualities": QUALITIES, "reasons": reasons})
+    words = msgspec.json.encode({"qualities": QUALITIES, "reasons": reasons}).decode()
     return text.replace("/*WORDS*/", f"const WORDS = {words};").encode()
 
 
@@ -139,7 +138,7 @@ class Request(BaseHTTPRequestHandler):
         elif address.path == "/":
             self._send("text/html; charset=utf-8", page())
         elif address.path == "/api/status":
-            self._send("application/json", json.dumps(self._status()).encode())
+            self._send("application/json", msgspec.json.encode(self._status()))
         elif address.path == "/api/events":
             self._stream("status", self._status, _EVENT_EVERY_S)
         elif address.path == "/api/pulses":
@@ -148,7 +147,7 @@ class Request(BaseHTTPRequestHandler):
             self._stream("pulses", lambda: pulses().get(sensor), _PULSES_EVERY_S)
         elif address.path == "/api/clock" and self.server.source.clock is not None:
             boot = {"boot_ms": self.server.source.clock.boot_ms()}
-            self._send("application/json", json.dumps(boot).encode())
+            self._send("application/json", msgspec.json.encode(boot))
         elif address.path == "/metrics":
             # Only where it is scraped: prometheus_client takes 4 MB.
             from gateway.status import metrics
@@ -278,7 +277,7 @@ class Request(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _event(self, name: str, content: object) -> None:
-        self.wfile.write(f"event: {name}\ndata: {json.dumps(content)}\n\n".encode())
+        self.wfile.write(b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(content)))
         self.wfile.flush()
 
     def _send_text(

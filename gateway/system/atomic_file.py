@@ -5,7 +5,6 @@ Temporary file, fsync, rename, fsync of the directory. ``buffer/files.py`` has i
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -72,7 +71,7 @@ def replacing(path: Path, ownership: Ownership | None = None) -> Iterator[Binary
 def read_state(path: Path, parse: Callable[[Any], T], default: T) -> T:
     """What ``parse`` makes of a JSON file; ``default`` without one, and, logged, where it can't be read."""
     try:
-        return parse(json.loads(path.read_text()))
+        return parse(msgspec.json.decode(path.read_bytes()))
     except FileNotFoundError:
         return default
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
+
+import msgspec
 
 _LIST: Final = ("ip", "-json", "-4", "address", "show", "up")
 # The usual ones in the field: the Pi's Wi-Fi, a cable, a cable over USB. Then any other.
@@ -26,7 +27,9 @@ class Interface:
 def interfaces() -> list[Interface]:
     """Those of this machine that are up and have an address, as ip(8) lists them; none where it can't."""
     try:
-        listed = json.loads(subprocess.run(_LIST, capture_output=True, check=True, timeout=10).stdout)
+        listed = msgspec.json.decode(
+            subprocess.run(_LIST, capture_output=True, check=True, timeout=10).stdout
+        )
     except (OSError, ValueError, subprocess.SubprocessError):
         return []
     return [

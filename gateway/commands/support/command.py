@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from gateway.commands.arguments import OK, CommandError, add_config, add_timeout, count, without_logs
 from gateway.commands.support.bundle import archive, files_of
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"{target}: {error.strerror or error}") from error
     print(f"wrote {target}: {len(content):,} bytes, {len(files)} files")
-    for each in json.loads(files[0].content)["missing"]:
+    for each in msgspec.json.decode(files[0].content)["missing"]:
         print(f"missing {each['part']}: {each['why'].splitlines()[0]}")
     print("Secrets, comments and the position are left out; read it before you send it.")
     return OK

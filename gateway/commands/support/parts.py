@@ -5,7 +5,6 @@ Everything is only read: nothing is created, locked or sent, but for what ``doct
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -19,6 +18,8 @@ from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from cloud.toml_problems import KeyPath
 from cloud.toml_source import MAX_BYTES
@@ -200,7 +201,7 @@ def _calibrations(config: Config) -> Any:
         raise Missing(f"there is no {path}: no daemon has run with this outbox yet")
     try:
         with path.open("rb") as file:
-            return json.loads(file.read(MAX_BYTES * 4))
+            return msgspec.json.decode(file.read(MAX_BYTES * 4))
     except OSError as error:
         raise Missing(os_problem(error)) from error
 
