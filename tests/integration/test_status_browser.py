@@ -27,7 +27,17 @@ def mast_config(name: str) -> str:
     fault = {"sensor": "gone", "kind": "bit-errors", "amount": 1}
     sensors = (cup("cup-50m-a"), dht(), dht("gone", 5))
     shed = {"filter": "shed", "payload": "number", "quantity": "temperature"}
-    return config_text(*sensors, gateway={"id": name}, board={"faults": [fault]}, forward=[shed])
+    return config_text(
+        *sensors,
+        gateway={"id": name},
+        board={"faults": [fault]},
+        forward=[shed],
+        actuator=[{"name": "heater", "pin": 23}, {"name": "fan", "pin": 24}],
+        interlock=[
+            {"when": "dht.temperature < 80", "then": "relay.heater on"},
+            {"when": "gone.temperature > 40", "then": "relay.fan on"},
+        ],
+    )
 
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
@@ -150,6 +160,15 @@ def test_all_of_it_can_be_reached_with_keys(mast: Mast, chromium: Chromium) -> N
     )
     assert page.run("document.querySelectorAll('h1').length") == 1
     assert page.run("document.documentElement.lang") == "en"
+
+
+def test_relays_are_shown_with_their_reason(mast: Mast, chromium: Chromium) -> None:
+    page = chromium.page(360, 780)
+    page.open(mast.url)
+    page.see("#details", lambda text: "Relay heateron (dht.temperature < 80)" in text)
+    poor = page.run("[...document.querySelectorAll('#details .poor')].map((e) => e.textContent)")
+    assert "off (no good reading of gone.temperature)" in poor
+    assert page.complaints() == []
 
 
 def test_a_phone_gets_in_with_its_token_only(mast: Mast, chromium: Chromium) -> None:
