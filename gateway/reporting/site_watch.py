@@ -75,7 +75,9 @@ class SiteWatch:
             self._report("back" if moved else "moved", reading, round(away_m))
 
     def _report(self, what: str, reading: Reading, away_m: int) -> None:
-        level = logging.INFO if what == "back" else logging.WARNING
-        log.log(level, "event=site.%s distance_m=%d moved_m=%g", what, away_m, self._site.moved_m)
+        if what == "moved":
+            log.warning("event=site.moved distance_m=%d moved_m=%g", away_m, self._site.moved_m)
+        else:
+            log.info("event=site.back distance_m=%d", away_m)
         position = {"latitude": reading.latitude, "longitude": reading.longitude}
         self._announce(self._event(f"site-{what}", distance_m=away_m, **position))
