@@ -83,6 +83,11 @@ class AdcOptions:
         float, Ge(2), Le(5.5), Meaning("the converter's own supply: no input sees more", "V")
     ] = 5.0
 
+    @property
+    def place(self) -> str:
+        """The input in words, as messages name it."""
+        return f"input {self.input} of the converter at 0x{self.address:02x}"
+
 
 def adc_pins(adc_input: int | str) -> tuple[int, ...]:
     """The chip's pins an input occupies: one, or the positive and the negative one."""

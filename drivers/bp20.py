@@ -152,7 +152,7 @@ class Bp20:
 def _faults(conversion: Conversion, options: Bp20Options) -> Iterator[str]:
     sensor_v = conversion.volts * options.divider
     pressure = pressure_kpa(sensor_v, options)
-    where = f"input {options.adc.input} of the converter at 0x{options.adc.address:02x}"
+    where = options.adc.place
     if "OVER_RANGE" in conversion.reasons:
         yield (
             f"{where} is at its upper end, {conversion.volts:.3f} V: too small a gain, no divider, or the"

@@ -125,8 +125,7 @@ class Pyranometer:
 
     def diagnose(self) -> tuple[str, ...]:
         """Wiring faults that the last read shows."""
-        adc = self._options.adc
-        where = f"input {adc.input} of the converter at 0x{adc.address:02x}"
+        where = self._options.adc.place
         found = []
         if self._floating:
             volts = " and ".join(f"{pin_v:.2f} V" for pin_v in self._floating)

@@ -169,7 +169,7 @@ class WindVane:
             steps = self._options.steps
             angle, reasons = step_angle(raw, steps) if steps else pot_angle(raw, self._options)
             if not steps and not _OPEN <= raw <= 1 - _OPEN:
-                self._fault = f"{_where(self._options)} has {_NO_VOLTAGE if raw < _OPEN else _WHOLE_SUPPLY}"
+                self._fault = f"{self._options.adc.place} has {_NO_VOLTAGE if raw < _OPEN else _WHOLE_SUPPLY}"
         direction = circle(self._options.north_offset_deg + angle)
         return (Measurement(CHANNEL.quantity, direction, raw, reasons=reasons),)
 
@@ -192,7 +192,7 @@ class WindVane:
         supply_v = options.supply_v if self._supply is None else self._supply.convert().volts
         ratio = self._input.convert().volts / max(supply_v, 1e-9)
         self._fault = None
-        where = _where(options)
+        where = options.adc.place
         if supply_v < _LEAST_SUPPLY_V:
             self._fault = (
                 f"the vane's supply is {supply_v:.2f} V (input {options.supply_input}): its wire is broken,"
@@ -208,10 +208,6 @@ class WindVane:
         if self._fault is not None:
             raise ReadError(self._fault)
         return ratio
-
-
-def _where(options: WindVaneOptions) -> str:
-    return f"input {options.adc.input} of the converter at 0x{options.adc.address:02x}"
 
 
 _TURN: Final = "(turn it a little)"

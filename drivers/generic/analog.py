@@ -161,7 +161,7 @@ class Analog:
         signal = conversion.volts * options.per_volt
         self._fault = signal_fault(signal, options)
         if self._fault is not None:
-            raise ReadError(f"{_where(options)}: {self._fault}")
+            raise ReadError(f"{options.adc.place}: {self._fault}")
         if "OVER_RANGE" in conversion.reasons:
             self._fault = f"{signal:.3g} {options.unit} is all it can see: a larger gain or a divider"
         reasons = dict.fromkeys((*conversion.reasons, *loop_reasons(signal, options)))
@@ -175,11 +175,7 @@ class Analog:
 
     def diagnose(self) -> tuple[str, ...]:
         """A wiring fault that the last read shows."""
-        return () if self._fault is None else (f"{_where(self._options)}: {self._fault}",)
-
-
-def _where(options: AnalogOptions) -> str:
-    return f"input {options.adc.input} of the converter at 0x{options.adc.address:02x}"
+        return () if self._fault is None else (f"{self._options.adc.place}: {self._fault}",)
 
 
 def settle(options: AnalogOptions, _site: Located | None) -> AnalogOptions:

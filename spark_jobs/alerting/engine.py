@@ -48,7 +48,6 @@ class Engine:
         self._interval_rules = [rule for rule in rules.rules if isinstance(rule, Recovery | Anomaly)]
         self._gateways: dict[str, GatewayState] = {}
         self._changed: set[str] = set()
-        self._saves = 0
         self.caught_up = False
 
     def observe(self, samples: Iterable[Sample], now_us: int) -> list[AlertEvent]:
