@@ -6,7 +6,7 @@ import socket
 from ipaddress import ip_address
 from typing import Final
 
-from paho.mqtt.client import Client
+from paho.mqtt.client import Client, MQTTMessage
 
 _PIECE_BYTES: Final = 64 << 10
 
@@ -31,6 +31,11 @@ class BufferedClient(Client):
         if prepared is None:
             raise ConnectionError("no connection was made")
         return prepared
+
+    def _handle_on_message(self, message: MQTTMessage) -> None:
+        # Paho looks each topic up among callbacks for single filters, with a closure for the collector.
+        if self._on_message is not None:
+            self._on_message(self, self._userdata, message)
 
     def _sock_recv(self, bufsize: int) -> bytes:
         if not self._piece:

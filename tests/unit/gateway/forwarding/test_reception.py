@@ -50,6 +50,15 @@ def test_a_redelivery_of_what_is_still_open_is_acknowledged_when_that_is_stored(
     assert forwarder.counters.received == 1
 
 
+def test_topics_without_end_are_not_counted_one_by_one() -> None:
+    """The key of a raw message is its topic: each would stay in memory for ever."""
+    with running(ScriptedSink(lambda record: True)) as (forwarder, _):
+        for number in range(1, 21):
+            arrive(forwarder, f"elsewhere/{number}", b"on", Ack(1, number))
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 20)
+    assert not forwarder.counters.delivered
+
+
 def test_what_is_not_acknowledged_yet_is_never_forgotten() -> None:
     """While a disk fails, far more of other devices' messages may be open than a broker's window has."""
     ledger, receipts = Ledger(), RedeliveryCache()

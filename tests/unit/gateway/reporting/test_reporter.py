@@ -12,10 +12,10 @@ from gateway.forwarding.inbox import Announced, Inbox
 from gateway.forwarding.seq_summary import summarise
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.topics import Topics
-from gateway.ports import ParkedTopic
+from gateway.ports import ParkedTopic, Record
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import Predecessors
-from gateway.reporting.reporter import Reporter
+from gateway.reporting.reporter import Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
 from tests.support.forwarding import snapshot
 from tests.unit.gateway.forwarding.test_seq_summary import record
@@ -104,3 +104,18 @@ def test_a_topic_that_takes_nothing_for_a_minute_is_an_event_and_so_is_its_end()
     assert events(161.0, {"mqtt.co2": forbidden}) == []
     assert events(400.0, {}) == [{"event": "topic-delivers", "topic": "mqtt.co2", "lasted_s": 300}]
     assert events(401.0, {}) == []
+
+
+def test_over_an_earlier_runs_will_this_runs_status_is_published_again() -> None:
+    """Else the broker would go on saying that the gateway is offline."""
+    inbox = Inbox()
+    status = GatewayStatus("mast-07", "run", lambda: 0, None)
+    topics = Topics("status", "run", "{sensor}/{quantity}", "+")
+    runs = RunLedger("mast-07", "run", "boot", Predecessors())
+    retained = RetainedRecords(topics, runs, status, BrokerDrops("run"), inbox)
+    will = GatewayStatus("mast-07", "earlier", lambda: 0, None).will
+    assert retained.arrived("status", will)
+    assert inbox.take() == Announced(Record("gateway.status", b"mast-07", will, ()))
+    assert not retained.arrived("status", status.will)
+    assert not retained.arrived("run", b"")
+    assert inbox.take() is None

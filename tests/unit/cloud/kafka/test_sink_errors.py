@@ -1,0 +1,36 @@
+"""What librdkafka reports while Kafka is away: each reason once, and the one that stands."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import KafkaError
+
+from cloud.kafka.producer import KafkaSink
+
+DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+
+
+def refused(after_ms: int) -> KafkaError:
+    text = f"k:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: refused (after {after_ms}ms in state CONNECT)"
+    return KafkaError(KafkaError._TRANSPORT, text)
+
+
+def login(after_ms: int) -> KafkaError:
+    text = f"k:9092/1: SASL authentication error: invalid credentials (after {after_ms}ms in state AUTH_REQ)"
+    return KafkaError(KafkaError._AUTHENTICATION, text)
+
+
+def test_a_wrong_password_shows_though_the_outage_began_with_another_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = KafkaSink[None]("127.0.0.1:1", "client", {})
+    with caplog.at_level(logging.WARNING):
+        for error in (refused(0), DOWN, refused(3), DOWN, login(302), DOWN, login(305)):
+            sink._on_error(error)
+    assert [record.getMessage().partition("str=")[2] for record in caplog.records] == [
+        f'"{error.str()}"}}' for error in (refused(0), DOWN, login(302))
+    ]
+    assert (sink.problem or "").startswith("_AUTHENTICATION: k:9092/1: SASL authentication error")
+    sink.close()
