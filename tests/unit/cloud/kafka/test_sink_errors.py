@@ -13,7 +13,7 @@ DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
 
 
 def refused(after_ms: int) -> KafkaError:
-    text = f"k:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: refused (after {after_ms}ms in state CONNECT)"
+    text = f"k:9092/bootstrap: Connect to 10.0.0.1:9092 failed: refused (after {after_ms}ms in state CONNECT)"
     return KafkaError(KafkaError._TRANSPORT, text)
 
 
