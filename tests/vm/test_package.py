@@ -35,6 +35,27 @@ INIT = (
     + " --sensor baro=bp20 --sensor sun=pyranometer"
     + f" -o {CONFIG}"
 )
+PINS = "/var/lib/fieldgate/pins.json"
+RELAY = f"""
+set -e
+test -e /srv/plain.toml || cp {CONFIG} /srv/plain.toml
+sed 's|^kind = "simulated"|&\\npins_file = "{PINS}"|' /srv/plain.toml > {CONFIG}
+cat >> {CONFIG} <<'END'
+[[actuator]]
+name = "fan"
+pin = 23
+active = "low"
+[[interlock]]
+when = "baro.pressure > 20"
+then = "relay.fan on"
+END
+fieldgate check 1>&2
+mkdir -p /run/systemd/system/fieldgate.service.d
+printf '[Service]\\nRestart=no\\n' > /run/systemd/system/fieldgate.service.d/test.conf
+systemctl daemon-reload
+systemctl restart fieldgate
+"""
+"""An emulated relay that is on soon; a daemon that is killed stays away, else its start would switch too."""
 START = "systemctl enable --now fieldgate"
 LEFT = (
     "find / -xdev -iname '*fieldgate*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/srv/*'"
@@ -110,6 +131,27 @@ def test_from_a_blank_machine_to_readings_in_kafka(blank: Machine, cloud: Kafka,
     # All that dpkg lists is as it was packed; bytecode is beside it.
     assert blank.run("dpkg --verify fieldgate") == ""
     assert int(blank.run("find /usr/lib/fieldgate/gateway -name '*.pyc' | wc -l")) > 50
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("end", "state"), [("kill -9", "failed"), ("stop", "inactive")])
+def test_a_relay_is_safe_however_the_service_ends(blank: Machine, end: str, state: str) -> None:
+    """By the unit's own command, as its user and under its hardening; the emulated pin's level is a file."""
+    blank.run(RELAY, timeout_s=300)
+    eventually(lambda: blank.run(f"cat {PINS}"), 240, until=lambda pins: pins == '{"23": false}\n')
+    blank.run(
+        "systemctl stop fieldgate"
+        if end == "stop"
+        else "pid=$(systemctl show fieldgate -P MainPID); test $pid = 0 || kill -9 $pid"
+    )
+    eventually(lambda: properties(blank, "ActiveState"), 120, until=lambda now: now == {"ActiveState": state})
+    assert blank.run(f"cat {PINS}; stat -c %U {PINS}") == '{"23": true}\nfieldgate\n'
+    log = blank.run("journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show fieldgate -P InvocationID) -o cat")
+    assert log.splitlines().count("fan: off") == 1
+    blank.run(
+        f"cp /srv/plain.toml {CONFIG}; rm -f /run/systemd/system/fieldgate.service.d/test.conf;"
+        " systemctl daemon-reload; systemctl reset-failed fieldgate; systemctl restart fieldgate"
+    )
 
 
 @pytest.mark.timeout(1800)
