@@ -29,13 +29,16 @@ def added(last: Total, total: float, end: float) -> float | None:
     A lower total went past the end where that is a step of at most a tenth of it. Where it is at most half
     the last one, the meter began anew (replaced, or without power), and all it shows was added since; what it
     had counted after the last total is lost. None where neither explains it: a total below 0 is none, either.
-    A meter that shows 0 for up to ten readings (it boots), and then at least what it showed before, did not
-    begin anew.
+    Up to ten readings of 0 add nothing yet (it may boot): the total after them is compared with the one
+    before them, and so is the eleventh 0.
     """
-    if total >= last.number:
-        back = 0 < last.zeros <= _MOMENT and total >= last.before
-        return total - (last.before if back else last.number)
-    past_the_end = total + end - last.number
+    waits = 0 < last.zeros <= _MOMENT
+    base = last.before if waits else last.number
+    if total == 0 and base > 0 and last.zeros < _MOMENT:
+        return 0.0
+    if total >= base:
+        return total - base
+    past_the_end = total + end - base
     if past_the_end <= _LONGEST_STEP * end:
         return past_the_end
-    return total if 0 <= total <= _ANEW * last.number else None
+    return total if total >= 0 and (waits or total <= _ANEW * base) else None

@@ -72,7 +72,8 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
     stopping = gateway.life.stop.is_set()
     forwarder, counters = gateway.forwarder, gateway.forwarder.counters
     now_s, confirmed_ago_s = time.monotonic(), forwarder.confirmed_ago_s
-    late_s = forwarder.kafka.late_s
+    # Read once: the main thread may set it to None meanwhile.
+    late_s, moved_m = forwarder.kafka.late_s, gateway.site_watch.moved_m
     return {
         "gateway": config.gateway.id,
         "run": gateway.run,
@@ -99,7 +100,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "sampler_restarts": gateway.samplers.restarts,
         "troubles": gateway.samplers.troubles,
         "supply_troubles": gateway.supply.troubles,
-        "site_moved_m": None if gateway.site_watch.moved_m is None else round(gateway.site_watch.moved_m),
+        "site_moved_m": None if moved_m is None else round(moved_m),
         "sensors_hung": gateway.samplers.hung,
         "hang_restart_wait_s": round(gateway.restarts.wait_s()),
         "sensor_retries": dict(gateway.context.retries),
