@@ -1,7 +1,7 @@
-"""Writes Java's class archives of a local Kafka and a local Spark: ``archive_classes.py JARS``.
+"""Writes Java's class archives of a local Kafka and a local Spark: ``archive_classes.py JARS [kafka]``.
 
 Whatever a short run of the jobs loads from a broker of its own goes into ``JARS/kafka/classes.jsa`` and
-``JARS/spark/classes.jsa`` (see ``cloud.local.class_archive``).
+``JARS/spark/classes.jsa`` (see ``cloud.local.class_archive``); with ``kafka`` the broker's alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import Producer
 from pyspark import SparkContext
 
+from cloud.kafka.provision import provision_topics
 from cloud.local.class_archive import SILENT
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading
@@ -27,7 +28,9 @@ def writing(archive: Path) -> list[str]:
 
 
 class ArchivedBroker(LocalBroker):
-    """A broker whose JVM writes an archive when it ends."""
+    """A broker whose JVM writes an archive when it ends, which may take it a while."""
+
+    stop_timeout_s = 900.0
 
     def __init__(self, directory: Path, archive: Path) -> None:
         super().__init__(directory)
@@ -50,39 +53,46 @@ def reading(seq: int) -> Reading:
     )  # fmt: skip
 
 
-def main(jars: Path) -> None:
+def run_jobs(place: Path, bootstrap_servers: str, archive: Path) -> None:
+    """Has the jobs' Java write what it has loaded."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for seq in range(1, 91):
+        producer.produce("mqtt.wind_speed", encode_reading(reading(seq)))
+    if producer.flush(30):
+        raise SystemExit("the local Kafka took no readings")
+    java = " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *writing(archive)])
+    run(
+        Settings(
+            jobs=JOBS,
+            bootstrap_servers=bootstrap_servers,
+            lake=str(place / "lake"),
+            checkpoints=str(place / "checkpoints"),
+            interval_s=60,
+            once=True,
+            conf=(("spark.driver.extraJavaOptions", java),),
+        )
+    )
+    # Java writes the archive when it ends, which it does when its standard input closes.
+    started: Any = SparkContext._gateway
+    started.proc.stdin.close()
+    started.proc.wait(900)
+
+
+def main(jars: Path, *only: str) -> None:
     """Runs the jobs once, and has both Javas write what they have loaded."""
-    archives = {name: jars / name / "classes.jsa" for name in ("kafka", "spark")}
+    archives = {name: jars / name / "classes.jsa" for name in only or ("kafka", "spark")}
     for archive in archives.values():
         archive.unlink(missing_ok=True)
     new = {name: archive.with_suffix(".new") for name, archive in archives.items()}
     with TemporaryDirectory() as folder:
         place = Path(folder)
         with ArchivedBroker(place / "kafka", new["kafka"]) as broker:
-            producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-            for seq in range(1, 91):
-                producer.produce("mqtt.wind_speed", encode_reading(reading(seq)))
-            if producer.flush(30):
-                raise SystemExit("the local Kafka took no readings")
-            java = " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *writing(new["spark"])])
-            run(
-                Settings(
-                    jobs=JOBS,
-                    bootstrap_servers=broker.bootstrap_servers,
-                    lake=str(place / "lake"),
-                    checkpoints=str(place / "checkpoints"),
-                    interval_s=60,
-                    once=True,
-                    conf=(("spark.driver.extraJavaOptions", java),),
-                )
-            )
-            # Java writes the archive when it ends, which it does when its standard input closes.
-            started: Any = SparkContext._gateway
-            started.proc.stdin.close()
-            started.proc.wait(900)
+            provision_topics(broker.bootstrap_servers, partitions=1, replication=1)
+            if "spark" in new:
+                run_jobs(place, broker.bootstrap_servers, new["spark"])
     for name, archive in archives.items():
         new[name].replace(archive)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])
