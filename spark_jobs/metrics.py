@@ -72,7 +72,7 @@ QUARANTINED: Final = _counter(
     "fieldgate_jobs_quarantined", "Records that went to quarantine", labelnames=("reason",)
 )
 LATE: Final = _counter(
-    "fieldgate_jobs_late", "Readings that Kafka received over 5 minutes after their time, or from an outbox"
+    "fieldgate_jobs_late", "Readings that Kafka received over 5 minutes after their time, or as replayed"
 )
 
 _last_errors: Final[dict[str, str]] = {}

@@ -49,10 +49,13 @@ _MACROS: Final = (
     FROM masts CROSS JOIN (SELECT range * 360.0 / sectors AS sector FROM range(sectors))
     LEFT JOIN sums USING ({mast}, sector) ORDER BY ALL""",
     """frequency_table(cup, vane, sectors := 12, bin_mps := 1.0, since := NULL, until := NULL) AS TABLE
-    WITH cells AS (
-        SELECT {mast}, sector, floor(speed / bin_mps + 0.5) * bin_mps AS speed_bin, count(*) AS intervals
-        FROM by_sector(cup, vane, sectors, since := since, until := until)
-        WHERE speed + direction IS NOT NULL GROUP BY ALL
+    WITH bins AS (
+        SELECT if(bin_mps > 0 AND bin_mps < 'inf'::DOUBLE, bin_mps::DOUBLE,
+            error('bin_mps is the width of the bins in m/s, above 0')) AS width
+    ), cells AS (
+        SELECT {mast}, sector, floor(speed / width + 0.5) * width AS speed_bin, count(*) AS intervals
+        FROM by_sector(cup, vane, sectors, since := since, until := until) CROSS JOIN bins
+        WHERE speed + direction IS NOT NULL GROUP BY {mast}, sector, speed_bin
     )
     SELECT *, intervals / sum(intervals) OVER (PARTITION BY {mast}) AS share FROM cells ORDER BY ALL""",
     # Beside the shadow the tower's lattice alone makes two cups differ by some 3 % (docs/analyse.md).

@@ -129,7 +129,9 @@ def build(
         return in_force.config
 
     sites = SiteHistory(_beside(outbox_path, "sites"), clock, config_in_force, inbox.announce)
-    site_watch = SiteWatch(config_in_force, last.located, runs.event, inbox.announce)
+    site_watch = SiteWatch(
+        _beside(outbox_path, "moved"), config_in_force, last.located, runs.event, inbox.announce
+    )
     discovery = Discovery(_beside(outbox_path, "discovery"), inbox.retain)
     spool = EventSpool(outbox_path, runs.event, inbox.announce)
     supply = SupplyWatch(runs.event, inbox.announce)

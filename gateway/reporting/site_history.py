@@ -3,7 +3,8 @@
 What ``[site]`` has holds from its ``valid_from`` on, without one from when the daemon first had it: records
 of later times get it too, so that the newest beginning at or before a time has what the config has last
 stated of that time. The file is written only when something changes, before that is published; a start
-publishes all of it. Owned by the main thread.
+publishes all of it. What changes waits for a set clock: without it a revision may be less than one that was
+published before the file was lost. Owned by the main thread.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class SiteHistory:
         if config.site != self._site:
             self._site, self._pending = config.site, True
             self._since_boot_ns = self._clock.now_ns() - self._clock.offset_ns()
-        if not self._pending or self._site.position is None:
+        if not self._pending or self._site.position is None or not self._clock.synced:
             return []
         wanted = _record(config.gateway.id, self._site, self._site.position)
         newest = self._records[max(self._records)] if self._records else None
@@ -77,10 +78,8 @@ class SiteHistory:
         elif newest is not None and _is_same(newest, wanted):
             self._pending = False
             return []
-        elif self._clock.synced:
-            since_us = (self._since_boot_ns + self._clock.offset_ns()) // 1_000_000 * 1000
         else:
-            return []
+            since_us = (self._since_boot_ns + self._clock.offset_ns()) // 1_000_000 * 1000
         self._pending = False
         changed = []
         for time_us in sorted({since_us, *(each for each in self._records if each > since_us)}):

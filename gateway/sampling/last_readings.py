@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Collection
 from typing import Any, Final
 
-from cloud.wire.reading_records import GOOD, NOT_EVALUATED, Reading, format_time
+from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, Reading, format_time
 
 RECENT: Final = 120
 """Readings kept of each own channel: two minutes at 1 Hz, 10 kB."""
@@ -67,9 +67,11 @@ class LastReadings:
             return {channel: list(map(list, values)) for channel, values in self._recent.items()}
 
     def located(self) -> Reading | None:
-        """The last reading of the first GPS, if there is one."""
+        """The newest last reading with a fix, of any GPS, if there is one."""
         with self._lock:
-            return next((each for each in self._own.values() if each.quantity == "location"), None)
+            gps = [each for each in self._own.values() if each.quantity == "location"]
+        fixes = [each for each in gps if each.latitude is not None and each.quality < FAIL]
+        return max(fixes, key=lambda each: each.time_us, default=None)
 
     def __len__(self) -> int:
         """How many own channels there are."""

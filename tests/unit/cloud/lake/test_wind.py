@@ -203,6 +203,13 @@ def test_masts_of_two_lakes_are_apart_though_they_have_one_name(tmp_path: Path) 
         ),
         ("FROM by_sector('{A}', '{VANE}', twin := 'b')", "no channel b in statistics, which has cup-a."),
         ("FROM wind_rose('{A}', '{VANE}', 0)", "sectors is their number, from 1 to 360"),
+        *(
+            (
+                f"FROM frequency_table('{{A}}', '{{VANE}}', bin_mps := {width})",
+                "bin_mps is the width of the bins in m/s, above 0",
+            )
+            for width in ("0", "-1.0", "NULL", "'nan'::FLOAT", "'inf'::FLOAT")
+        ),
         ("FROM tower_shadow('{A}', '{VANE}')", "tower_shadow(cup, other, vane, sectors := 36"),
     ],
 )

@@ -35,10 +35,11 @@ class Daemon:
         self.clock = SteppingClock(T0_NS, T0_NS + 10**9 * SECOND_NS, synced=synced)
         self.site = SiteConfig()
         self.sent: list[Record] = []
+        self.wall_s = 0.0
         self.restart()
 
     def restart(self) -> None:
-        self.history = SiteHistory(self.path, self.clock, self._config, self.sent.append, wall_s=lambda: 0.0)
+        self.history = SiteHistory(self.path, self.clock, self._config, self.sent.append, lambda: self.wall_s)
 
     def _config(self) -> Config:
         return cast("Config", SimpleNamespace(gateway=SimpleNamespace(id="mast-07"), site=self.site))
@@ -136,10 +137,20 @@ def test_without_a_clock_a_site_waits_and_begins_when_it_was_first_there(daemon:
     assert short(daemon.tick()) == [("Ridge", 1000)]
 
 
-def test_a_site_with_a_day_of_its_own_needs_no_clock(daemon: Daemon) -> None:
-    daemon.clock.synced = False
-    (record,) = daemon.start(replace(RIDGE, valid_from=date(2026, 3, 20)))
-    assert record.key == b"mast-07/2026-03-20T00:00:00.000Z"
+def test_a_day_of_its_own_waits_for_the_clock_too_so_that_it_counts_where_the_history_was_lost(
+    daemon: Daemon,
+) -> None:
+    site = replace(RIDGE, valid_from=date(2026, 3, 20))
+    daemon.wall_s = T0_NS / SECOND_NS
+    (published,) = daemon.start(site)
+    assert published.key == b"mast-07/2026-03-20T00:00:00.000Z"
+    daemon.path.unlink()
+    daemon.clock.synced, daemon.wall_s = False, 0.0
+    assert daemon.start(replace(site, name="Hill")) == daemon.tick() == []
+    daemon.clock.synced, daemon.wall_s = True, T0_NS / SECOND_NS + 60
+    (corrected,) = daemon.tick()
+    assert (corrected.key, corrected.name) == (published.key, "Hill")
+    assert corrected.revision > published.revision
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'[{"v":1}]', b"\xff"])

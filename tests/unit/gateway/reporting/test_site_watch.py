@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from gateway.config.model import SiteConfig
 from gateway.ports import Record
 from gateway.reporting.site_watch import SiteWatch
 from gateway.sampling.last_readings import LastReadings
+from tests.support.disks import full_disk
 from tests.support.forwarding import snapshot
 
 SITE = SiteConfig("Ridge", latitude=27.7, longitude=85.5)
@@ -23,12 +25,19 @@ DEGREE_M = 111_195.08
 
 
 class Mast:
-    def __init__(self, site: SiteConfig = SITE) -> None:
+    """``path`` is where the watch keeps its state; None, a watch that can't."""
+
+    def __init__(self, site: SiteConfig = SITE, path: Path = Path("/dev/null/none")) -> None:
         self.site = site
+        self.path = path
         self.now_s = 0.0
         self.last = LastReadings("mast-07")
         self.announced: list[dict[str, Any]] = []
+        self.restart()
+
+    def restart(self) -> None:
         self.watch = SiteWatch(
+            self.path,
             lambda: cast("Config", SimpleNamespace(site=self.site)),
             self.last.located,
             lambda event, **fields: Record("e", b"", json.dumps({"event": event, **fields}).encode(), ()),
@@ -47,12 +56,13 @@ class Mast:
             self.watch.tick(snapshot(self.now_s))
         return [(each["event"], each["distance_m"]) for each in self.announced]
 
-    def _read(self, north_m: float | None, quality: int) -> None:
+    def _read(self, north_m: float | None, quality: int, sensor: str = "gps") -> None:
         place: dict[str, Any] = (
             {} if north_m is None else {"latitude": 27.7 + north_m / DEGREE_M, "longitude": 85.5}
         )
         reading = Reading(
-            gateway="mast-07", channel="gps.location", quantity="location", unit="m", time_us=0,
+            gateway="mast-07", channel=f"{sensor}.location", quantity="location", unit="m",
+            time_us=int(self.now_s * 1e6),
             period_ms=1000, value=north_m, raw=north_m, raw_unit="m", quality=quality, reasons=(),
             run="r", seq=1, clock="synced", cal="5d1c0a7e", **place,
         )  # fmt: skip
@@ -118,6 +128,68 @@ def test_another_site_begins_anew() -> None:
     assert mast.watch.moved_m is None
     mast.site = SiteConfig()
     assert mast.fixes(9000, 1000) == []
+
+
+def test_another_name_of_the_site_moves_nothing() -> None:
+    mast = Mast()
+    mast.fixes(2000, 400)
+    mast.site = replace(SITE, name="Hill")
+    assert mast.fixes(2000, 1000) == []
+    assert mast.watch.moved_m == pytest.approx(2000)
+
+
+def test_a_moved_mast_stays_moved_over_a_restart(tmp_path: Path) -> None:
+    mast = Mast(path=tmp_path / "outbox.db.moved")
+    mast.fixes(10, 400)
+    assert not mast.path.exists()
+    mast.fixes(2000, 400)
+    mast.restart()
+    assert mast.fixes(None, 1) == []
+    assert mast.watch.moved_m == pytest.approx(2000)
+    assert mast.fixes(2000, 1000) == []
+    mast.restart()
+    assert mast.fixes(10, 400) == [("site-back", 10)]
+    mast.restart()
+    mast.fixes(None, 1)
+    assert mast.watch.moved_m is None
+
+
+def test_a_start_with_another_position_forgets_that_it_was_moved(tmp_path: Path) -> None:
+    mast = Mast(path=tmp_path / "outbox.db.moved")
+    mast.fixes(2000, 400)
+    mast.site = replace(SITE, latitude=27.7 + 2000 / DEGREE_M)
+    mast.restart()
+    assert mast.fixes(2000, 1) == []
+    assert mast.watch.moved_m is None
+    # Nor does it come back with the old one.
+    mast.site = SITE
+    mast.restart()
+    mast.fixes(None, 1)
+    assert mast.watch.moved_m is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"position":[1],"moved_m":2}', b'{"position":5}'])
+def test_a_file_that_is_none_announces_once_more(tmp_path: Path, content: bytes) -> None:
+    mast = Mast(path=tmp_path / "outbox.db.moved")
+    mast.path.write_bytes(content)
+    mast.restart()
+    assert mast.fixes(2000, 400) == [("site-moved", 2000)]
+
+
+def test_a_full_disk_keeps_no_announcement_back(tmp_path: Path) -> None:
+    mast = Mast(path=tmp_path / "outbox.db.moved")
+    with full_disk():
+        assert mast.fixes(2000, 400) == [("site-moved", 2000)]
+
+
+def test_any_receiver_with_a_fix_will_do() -> None:
+    mast = Mast()
+    mast._read(None, MISSING, "first")
+    assert mast.fixes(2000, 400) == [("site-moved", 2000)]
+    # One that hangs has had its last fix elsewhere.
+    mast = Mast()
+    mast._read(10, GOOD, "first")
+    assert mast.fixes(2000, 400) == [("site-moved", 2000)]
 
 
 def test_the_distance_is_configured() -> None:
