@@ -20,7 +20,7 @@ _LATE_PASS_US: Final = 600_000_000
 """A late pass ends when nothing late came for so long."""
 _BEHIND_US: Final = 10_000_000
 """Records that waited longer than this in Kafka are a backlog, during which silence can't be evaluated."""
-PARTS: Final = 16
+PARTS: Final = 64
 """Of each state that is stored one part has all its gateways, the others those that changed."""
 
 
@@ -48,6 +48,9 @@ class Engine:
         self._interval_rules = [rule for rule in rules.rules if isinstance(rule, Recovery | Anomaly)]
         self._gateways: dict[str, GatewayState] = {}
         self._changed: set[str] = set()
+        self._stored: dict[str, msgspec.Raw] = {}
+        # Gateways with a late pass under way.
+        self._late: set[str] = set()
         self.caught_up = False
 
     def observe(self, samples: Iterable[Sample], now_us: int) -> list[AlertEvent]:
@@ -79,6 +82,8 @@ class Engine:
             if not good and isinstance(evaluator.rule, Threshold):
                 continue
             change = evaluator.take(sample.time_us, sample.period_us, value, live=live, now_us=now_us)
+            if evaluator.late is not None:
+                self._late.add(channel.gateway)
             if change is not None:
                 yield AlertEvent(evaluator.rule, channel.gateway, channel.name, *change)
         for pair, side in channel.pairs if good else ():
@@ -191,24 +196,36 @@ class Engine:
     def end_late_passes(self, now_us: int, after_us: int = _LATE_PASS_US) -> list[AlertEvent]:
         """Ends late passes that nothing came to for so long."""
         events: list[AlertEvent] = []
-        for gateway in self._gateways.values():
-            for channel in gateway.channels.values():
+        for name in sorted(self._late):
+            self._late.discard(name)
+            for channel in self._gateways[name].channels.values():
                 for evaluator in channel.evaluators:
-                    if evaluator.late is None or now_us - evaluator.late_touched_us < after_us:
+                    if evaluator.late is None:
                         continue
-                    self._changed.add(gateway.name)
+                    if now_us - evaluator.late_touched_us < after_us:
+                        self._late.add(name)
+                        continue
+                    self._changed.add(name)
                     if (change := evaluator.end_late()) is not None:
-                        events.append(AlertEvent(evaluator.rule, gateway.name, channel.name, *change))
+                        events.append(AlertEvent(evaluator.rule, name, channel.name, *change))
         return events
 
     # Storing -----------------------------------------------------------------------------------------------
 
-    def to_state(self, part: int | None = None) -> dict[str, Any]:
-        """States by gateway, for JSON: of all, or of one of PARTS and those changed since the last."""
+    def to_state(self, part: int | None = None) -> dict[str, msgspec.Raw]:
+        """States by gateway, as JSON: of all, or of one of PARTS and those changed since the last."""
         named = list(self._gateways)
         wanted = named if part is None else {*named[part % PARTS :: PARTS], *self._changed}
+        for name in self._changed:
+            self._stored.pop(name, None)
         self._changed.clear()
-        return {name: self._gateways[name].to_state() for name in wanted if name in self._gateways}
+        return {name: self._stored.get(name) or self._encode(name) for name in wanted}
+
+    def _encode(self, name: str) -> msgspec.Raw:
+        # One at a time: the lists of a whole fleet at once would have Python's collector go through all of
+        # the engine, batch after batch.
+        raw = self._stored[name] = msgspec.Raw(msgspec.json.encode(self._gateways[name].to_state()))
+        return raw
 
     def restore(self, states: Mapping[str, Any]) -> None:
         """Takes over what ``to_state`` gave, but for what has no rule any more."""
@@ -226,6 +243,8 @@ class Engine:
                     evaluator.main.alarm.last_us = last_us
                     if (tracks := kept.get(evaluator.rule.id)) is not None:
                         evaluator.restore(*tracks)
+                    if evaluator.late is not None:
+                        self._late.add(name)
             for rule, version, first, second, *sides in pairs:
                 if (pair := gateway.pairs.get(((rule, version), first, second))) is not None:
                     pair.restore(sides)

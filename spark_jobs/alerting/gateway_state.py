@@ -106,7 +106,7 @@ class GatewayState:
 
     ``twins``: a twin's name by channel. ``opened``: alerts that are open, of what has not come yet.
     ``horizon_us``: newest live event time; ``received_since_us``: since when readings came without a gap;
-    ``arrived_us``: when Kafka had its newest record.
+    ``arrived_us``: when Kafka had its newest record. ``moving``: a channel's silence may change.
     """
 
     name: str
@@ -119,9 +119,11 @@ class GatewayState:
     horizon_us: int = field(init=False, default=-1)
     received_since_us: int = field(init=False, default=-1)
     arrived_us: int = field(init=False, default=-1)
+    moving: bool = field(init=False, default=True)
 
     def receive(self, sample: Sample, *, live: bool) -> Iterator[AlertEvent]:
         """Notes any reading, a missing value too: it shows that the gateway works."""
+        self.moving = True
         if sample.kafka_us > self.arrived_us:
             self.arrived_us = sample.kafka_us
             for silence in self.silences:
@@ -143,9 +145,13 @@ class GatewayState:
             if limit_us is not None and not silence.raised and quiet_us > limit_us:
                 since_us = self.arrived_us + limit_us
                 yield silence.begin(self.name, None, since_us, since_us, quiet_us)
+        if not self.moving:
+            return
+        self.moving = False
         for channel in self.channels.values():
             for silence in channel.silences:
                 yield from self._evaluate_channel(channel, silence, now_us)
+                self.moving |= silence.noticed_us is not None and not silence.raised
 
     def _evaluate_channel(self, channel: ChannelState, silence: Silence, now_us: int) -> Iterator[AlertEvent]:
         if silence.since_us is not None or channel.last_us < 0:

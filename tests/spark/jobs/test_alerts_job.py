@@ -29,6 +29,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
+from spark_jobs.alerting.engine import PARTS
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs.alerts import AlertsJob
 from spark_jobs.maintenance.backup import back_up
@@ -356,9 +357,9 @@ def test_each_state_file_has_a_part_of_the_fleet_and_what_changed(
     first, second = (state_of(path)["gateways"] for path in sorted(state_folder(settings).iterdir()))
     assert first.keys() == set(fleet)
     assert fleet[5] in second
-    assert len(second) <= 1 + 64 // 16
+    assert len(second) <= 1 + 64 // PARTS
     # Also when the files that had all of them are gone.
-    for _ in range(40):
+    for _ in range(2 * PARTS + 8):
         job._save()
     assert stored(AlertsJob(spark, settings)) == stored(job)
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from cloud.wire.fields import parse_time
 from spark_jobs.alerting.alarm import OpenAlert, Transition
-from spark_jobs.alerting.engine import Engine, IntervalRow
+from spark_jobs.alerting.engine import PARTS, Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
-from spark_jobs.alerting.gateway_state import Sample
+from spark_jobs.alerting.gateway_state import GatewayState, Sample
 from spark_jobs.alerting.notifications import Notifier, closing, command_id, merged_row
 from spark_jobs.alerting.rules import Anomaly, Recovery, alert_id
 from tests.support.rules import rules_of as rules
@@ -231,6 +231,40 @@ def test_batches_and_restarts_change_nothing(values: list[float], hold_s: int, d
             assert engine.adopt(raised(events)) == []
     # Rules are values: those of another engine are equal.
     assert events == whole
+
+
+def test_parts_together_are_the_whole_state_and_what_rests_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = f'{HOT}for = "2s"\n[[rule]]\nname = "still"\nkind = "stuck"\nfor = "3s"\n{SILENT}'
+    engine, files = Engine(rules(text)), []
+    for second in range(200):
+        # Each gateway pauses now and then, one of its channels ends, and some readings come late.
+        names = [f"mast-{each:02d}" for each in range(20) if (second // 40 + each) % 3]
+        channels = ("box.temperature", "cup.wind_speed") if second < 150 else ("cup.wind_speed",)
+        at, value = second - 9 * (second % 13 == 5), 50 + second // 5 % 4 * 5
+        both = [(name, channel) for name in names for channel in channels]
+        samples = [sample(at, value, gateway=name, channel=channel) for name, channel in both]
+        engine.observe(samples, T0 + second * S)
+        engine.evaluate_silence(T0 + second * S)
+        if second % 9 == 0:
+            engine.end_late_passes(T0 + second * S, 20 * S)
+        files.append(engine.to_state(second))
+    assert len(engine.evaluate_silence(T0 + 400 * S)) == 20
+    files.append(engine.to_state(200))
+    kept = {name: state for file in files[-PARTS:] for name, state in file.items()}
+    assert {name: bytes(state) for name, state in kept.items()} == {
+        name: msgspec.json.encode(gateway.to_state()) for name, gateway in engine._gateways.items()
+    }
+
+    def looked_at(*_: object) -> Any:
+        raise AssertionError("nothing has changed")
+
+    monkeypatch.setattr(GatewayState, "to_state", looked_at)
+    monkeypatch.setattr(GatewayState, "_evaluate_channel", looked_at)
+    engine.evaluate_silence(T0 + 500 * S)
+    engine.end_late_passes(T0 + 500 * S)
+    assert len(engine.to_state()) == 20
 
 
 def test_a_violation_that_began_before_a_restart_began_then() -> None:
