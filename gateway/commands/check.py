@@ -77,10 +77,17 @@ def _summary(config: Config) -> tuple[dict[str, Any], str]:
         "channels": capacity.channels(config),
         "readings_per_s": round(capacity.readings_per_s(config), 3),
     }
+    late = ""
+    if config.uplink.mode == "metered":
+        facts["batch_s"] = config.uplink.batch_s
+        late = (
+            f", in batches of {config.uplink.batch_s:g} s: until then readings are on the card and raise"
+            " no alert (uplink.batch_s)"
+        )
     return facts, (
         f"good: gateway {facts['gateway']} on board {facts['board']}: {_count(facts['sensors'], 'sensor')}, "
         f"{_count(facts['channels'], 'channel')}, {facts['readings_per_s']:g} readings/s"
-        f" to {config.kafka.bootstrap_servers}"
+        f" to {config.kafka.bootstrap_servers}{late}"
     )
 
 

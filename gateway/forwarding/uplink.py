@@ -150,7 +150,7 @@ class Uplink:
         for each in sent:
             record = each.record
             newest_s[record.topic] = max(each.sent_s, newest_s.get(record.topic, 0.0))
-            if record.key.startswith(state.intake.records.key_prefix):
+            if state.intake.records.is_own(record):
                 # Other keys have no bound: those of raw messages are MQTT topics.
                 state.counters.delivered[record.key] += 1
             overtaken = state.compacted.delivered(record)

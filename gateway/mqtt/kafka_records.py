@@ -24,8 +24,7 @@ class KafkaRecords:
     def __init__(self, gateway: str, run: str, topic: str, clock: Clock) -> None:
         self.topic = topic
         """The template of the Kafka topics that own readings go to."""
-        self.key_prefix = f"{gateway}/".encode()
-        """What the keys of the gateway's readings begin with."""
+        self._key_prefix = f"{gateway}/".encode()
         self._gateway = gateway
         self._run = run
         self._clock = clock
@@ -50,6 +49,16 @@ class KafkaRecords:
         key = wire.reading_key(reading.gateway, reading.channel) if key is None else key
         topic = wire.reading_topic(topic, reading.quantity)
         return Record(topic, key, value, (*self._headers(mqtt_topic), *unrepaired))
+
+    def is_own(self, record: Record) -> bool:
+        """Whether a reading was sampled here: its MQTT topic ends like its key. Forwards may make any key."""
+        key, headers = record.key, record.headers
+        return (
+            key.startswith(self._key_prefix)
+            and bool(headers)
+            and headers[0][0] == _MQTT_TOPIC
+            and headers[0][1].endswith(b"/" + key.replace(b".", b"/"))
+        )
 
     def raw(
         self,

@@ -21,6 +21,16 @@ def test_a_good_config_is_summarised(capsys: pytest.CaptureFixture[str]) -> None
     )
 
 
+def test_a_metered_uplinks_latency_its_cost_and_its_key_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "-c", str(EXAMPLES / "river.toml")]) == 0
+    assert capsys.readouterr().out.endswith(
+        " to kafka.example.org:9092, in batches of 60 s: until then readings are on the card and raise"
+        " no alert (uplink.batch_s)\n"
+    )
+    assert cli.main(["check", "-c", str(EXAMPLES / "river.toml"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["batch_s"] == 60
+
+
 def test_errors_one_a_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
     path = CONFIGS / "unknown_keys.toml"
     assert cli.main(["check", "-c", str(path)]) == 1

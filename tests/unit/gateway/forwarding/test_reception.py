@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
+from gateway.config import ForwardConfig
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.ledger import Ledger
 from gateway.forwarding.reception import RedeliveryCache
 from gateway.ports import Ack, Message, Record
-from tests.support.forwarding import Acks, arrive, make_forwarder
+from tests.support.forwarding import Acks, arrive, echoed_sample, make_forwarder
 from tests.support.servers import eventually
+from tests.unit.cloud.wire.test_reading_records import READING
 from tests.unit.gateway.forwarding.test_forwarder_silence import BarredOutbox, ScriptedSink, Unusable, running
 from tests.unit.gateway.mqtt.test_intake import zigbee
 
@@ -57,6 +60,25 @@ def test_topics_without_end_are_not_counted_one_by_one() -> None:
             arrive(forwarder, f"elsewhere/{number}", b"on", Ack(1, number))
         eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 20)
     assert not forwarder.counters.delivered
+
+
+def test_a_forward_with_keys_like_the_gateways_own_is_not_counted_as_its_sensors() -> None:
+    forwards = [ForwardConfig("elsewhere/+", payload="raw", key="mast-07/{1}")]
+    sink = ScriptedSink(lambda record: True)
+    with running(sink) as (forwarder, station):
+        station.apply("mqtt.{quantity}", forwards)
+        for number, name in enumerate(("x.wind_speed", "y"), 1):
+            arrive(forwarder, f"elsewhere/{name}", b"on", Ack(1, number))
+        own = station.records.own(
+            replace(READING, channel="x.wind_speed", run="thisrun"), "root/mast-07/x/wind_speed"
+        )
+        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)
+        echoed_sample(forwarder, own, None)
+        eventually(lambda: forwarder.counters.delivered, until=bool)
+    assert sorted(record.key for record in sink.sent) == [
+        b"mast-07/x.wind_speed", b"mast-07/x.wind_speed", b"mast-07/y"
+    ]  # fmt: skip
+    assert forwarder.counters.delivered == {b"mast-07/x.wind_speed": 1}
 
 
 def test_what_is_not_acknowledged_yet_is_never_forgotten() -> None:
