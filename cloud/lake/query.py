@@ -21,12 +21,11 @@ from deltalake.exceptions import DeltaError
 
 from cloud.config import CloudConfig, StoreConfig, load
 from cloud.errors import CloudError
-from cloud.lake.tables import LakeError, Lakes, missing_table, open_lakes
+from cloud.lake.tables import LakeError, Lakes, LazyLakes
 from cloud.values import CLOUD_CONFIG
 
 _DIGITS: Final = 6
 """Significant digits of numbers in a table that had to be made narrower."""
-_ABSENT: Final = re.compile(r"Table with name (\S+) does not exist")
 
 
 def _plain(value: Any) -> Any:
@@ -193,16 +192,14 @@ def run(argv: Sequence[str]) -> int:
     lakes: Lakes = {}
     try:
         lakes = lakes_of(options.lake, config)
-        connection = open_lakes(lakes)
+        opened = LazyLakes(lakes)
         try:
-            answer: Any = connection.sql(options.sql)
+            answer: Any = opened.sql(options.sql)
             found = answer.to_arrow_table() if answer is not None else None
         finally:
-            connection.close()
+            opened.connection.close()
     except (CloudError, DeltaError, duckdb.Error) as error:
-        absent = _ABSENT.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
-        text = _one_line(error) if absent is None else missing_table(lakes, absent[1])
-        sys.stderr.write(f"error: {text}\n")
+        sys.stderr.write(f"error: {_one_line(error)}\n")
         return 1
     if found is None:
         return 0

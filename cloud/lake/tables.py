@@ -1,4 +1,4 @@
-"""The lake's tables for people and programs without Spark: delta-rs reads them, DuckDB queries them.
+"""The lake's tables for people and programs without Spark: delta-rs reads their logs, DuckDB queries them.
 
 Names, not paths: a table is a folder of the lake with a Delta log; those whose names begin with an underscore
 are the jobs' own. Needs the extra ``analyst``.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlparse
 
 import duckdb
@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from cloud.config.model import StoreConfig
 from cloud.errors import CloudError
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words
+from cloud.lake.parquet import add_table, quoted
 from cloud.lake.wind import add_wind_macros
 
 FILLED_BY: Final = {
@@ -35,6 +36,12 @@ FILLED_BY: Final = {
 }
 """The contract's tables, and the command that fills each; searched for where folders can't be listed."""
 
+
+_ABSENT: Final = re.compile(r"Catalog Error: Table with name (.+) does not exist!")
+_LISTING: Final = re.compile(
+    r"^\s*show\b|\binformation_schema\b|\bduckdb_\w+\s*\(", re.IGNORECASE | re.MULTILINE
+)
+"""Statements about all the tables."""
 
 Lakes = Mapping[str, tuple[str, StoreConfig | None]]
 """Lakes by name: URI, and the object store's options; what these lack is in the environment."""
@@ -89,58 +96,109 @@ def missing_table(lakes: Lakes, name: str) -> str:
     return f"no table {name} in the {whose} {there}{filled_by}"
 
 
-def open_lake(lake: str | os.PathLike[str], store: StoreConfig | None = None) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB with each table of the lake as a view of that name, in UTC, and ``wind``.
+def open_lake(
+    lake: str | os.PathLike[str], store: StoreConfig | None = None, *, tables: Collection[str] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB with tables of the lake as views of their names, in UTC, and ``wind``'s macros.
 
-    Shows the tables as they are now: open again to see what came later. Raises LakeError without a lake.
+    ``tables`` are those wanted, all where it is None. Shows them as they are now: open again to see what came
+    later. Raises LakeError without a lake, or without one of the ``tables``.
     """
-    return open_lakes({os.fspath(lake): (os.fspath(lake), store)})
+    return open_lakes({os.fspath(lake): (os.fspath(lake), store)}, tables)
 
 
-def open_lakes(lakes: Lakes) -> duckdb.DuckDBPyConnection:
+def open_lakes(lakes: Lakes, tables: Collection[str] | None = None) -> duckdb.DuckDBPyConnection:
     """As ``open_lake``; each table of several lakes is a view over all that have it.
 
     Its first column, ``lake``, is the lake's name. Columns go by name: where a lake lacks one, of an older
     version, it is null. Raises LakeError, which names the lake.
     """
-    connection = duckdb.connect(":memory:")
-    parts: dict[str, list[str]] = {}
+    opened = LazyLakes(lakes)
     try:
-        connection.execute("SET TimeZone = 'UTC'")
-        add_wind_macros(connection, "gateway, interval_s" if len(lakes) == 1 else "lake, gateway, interval_s")
-        for lake, (uri, store) in lakes.items():
-            select = "SELECT " + _quoted(lake, "'") + " AS lake, * FROM "  # noqa: S608 - quoted
-            for name, dataset in _datasets(lake, uri, store):
-                part = name if len(lakes) == 1 else f"{lake}/{name}"
-                connection.register(part, dataset)
-                parts.setdefault(name, []).append(select + _quoted(part))
-        for name, selects in parts.items() if len(lakes) > 1 else ():
-            connection.execute(f"CREATE TEMP VIEW {_quoted(name)} AS {' UNION ALL BY NAME '.join(selects)}")
+        for name in opened.names if tables is None else tables:
+            opened.add(name)
     except BaseException:
-        connection.close()
+        opened.connection.close()
         raise
-    return connection
+    return opened.connection
 
 
-def _datasets(lake: str, uri: str, store: StoreConfig | None) -> Iterator[tuple[str, Any]]:
-    """Each table of a lake by name, for Arrow. Raises LakeError."""
-    name = ""
-    try:
-        for name, location in table_locations(uri, store).items():
+class LazyLakes:
+    """Lakes of which a table is opened when a statement first names it; ``connection`` is their DuckDB.
+
+    Raises LakeError where a lake isn't there. Of one thread.
+    """
+
+    def __init__(self, lakes: Lakes) -> None:
+        self._lakes = lakes
+        self._locations = {lake: _locations(lake, *place) for lake, place in lakes.items()}
+        self._added: set[str] = set()
+        self.connection = duckdb.connect(":memory:")
+        self.connection.execute("SET TimeZone = 'UTC'")
+        mast = "gateway, interval_s" if len(lakes) == 1 else "lake, gateway, interval_s"
+        add_wind_macros(self.connection, mast)
+
+    @property
+    def names(self) -> list[str]:
+        """The tables there are."""
+        return list(dict.fromkeys(name for locations in self._locations.values() for name in locations))
+
+    def sql(self, text: str) -> duckdb.DuckDBPyRelation | None:
+        """Runs each statement; what the last one answers. Raises LakeError, duckdb.Error."""
+        if _LISTING.search(text) is not None:
+            for name in self.names:
+                self.add(name)
+        answer: duckdb.DuckDBPyRelation | None = None
+        for statement in self.connection.extract_statements(text):
+            while True:
+                try:
+                    answer = self.connection.sql(statement)
+                    break
+                except duckdb.CatalogException as error:
+                    # Binding comes before running: nothing of the statement was done.
+                    absent = _ABSENT.match(str(error))
+                    if absent is None or absent[1] in self._added:
+                        raise
+                    self.add(absent[1])
+        return answer
+
+    def add(self, name: str) -> None:
+        """Opens a table; letters in any case. Raises LakeError, where there is none or it can't be read."""
+        name = next((each for each in self.names if each.lower() == name.lower()), name)
+        if name in self._added:
+            return
+        if name not in self.names:
+            raise LakeError(missing_table(self._lakes, name))
+        parts = {lake: f"{lake}/{name}" for lake, tables in self._locations.items() if name in tables}
+        for lake, part in parts.items():
+            self._add_part(lake, name, part if len(self._lakes) > 1 else name)
+        if len(self._lakes) > 1:
+            selects = [
+                f"SELECT {quoted(lake, chr(39))} AS lake, * FROM {quoted(part)}"  # noqa: S608 - quoted
+                for lake, part in parts.items()
+            ]
+            view = f"CREATE TEMP VIEW {quoted(name)} AS {' UNION ALL BY NAME '.join(selects)}"
+            self.connection.execute(view)
+        self._added.add(name)
+
+    def _add_part(self, lake: str, name: str, view: str) -> None:
+        uri, store = self._lakes[lake]
+        location = self._locations[lake][name]
+        try:
             table = DeltaTable(location, storage_options=for_delta_rs(store))
-            yield name, table.to_pyarrow_dataset()
+            add_table(self.connection, view, table, None if _local_root(uri) is None else Path(location))
+        except (OSError, DeltaError, duckdb.IOException) as error:
+            reason = in_words(error, uri, store) or _plain(error)
+            raise LakeError(f"lake {lake}: table {name} can't be read: {reason}") from error
+
+
+def _locations(lake: str, uri: str, store: StoreConfig | None) -> Mapping[str, str]:
+    try:
+        return table_locations(uri, store)
     except LakeError as error:
         raise LakeError(f"{error}" if lake == uri else f"lake {lake}: {error}") from error
-    except (OSError, DeltaError) as error:
-        reason = in_words(error, uri, store) or _plain(error)
-        raise LakeError(f"lake {lake}: table {name} can't be read: {reason}") from error
 
 
 def _plain(error: Exception) -> str:
     """A library's error in one line."""
     return re.sub(r"\x1b\[\d+m", "", str(error)).partition("\n")[0]
-
-
-def _quoted(name: str, mark: str = '"') -> str:
-    """A name as SQL has it, or with its other mark a text."""
-    return mark + name.replace(mark, 2 * mark) + mark
