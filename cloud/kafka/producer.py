@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, ThrottleEvent
 
 from cloud.errors import CloudError, Undelivered
 
@@ -29,6 +29,7 @@ T = TypeVar("T")
 _POLL_S: Final = 0.1
 _MAKE_AGAIN_S: Final = 5.0
 _CHANGING: Final = re.compile(r"[0-9]+|\(after.*\)")
+_LIMITED_FOR_S: Final = 60.0
 _LAST_REPORTS_S: Final = 5.0
 """How long a producer that has been replaced on purpose may still report."""
 _REFUSED_FOR_GOOD: Final = frozenset(
@@ -124,6 +125,7 @@ class KafkaSink(Generic[T]):
         self._reported: set[str] = set()
         self.problem: str | None = None
         """Why records don't come through, as far as librdkafka reports it; None since one did."""
+        self._limited_s = float("-inf")
         try:
             self._producer = self._make(self._config)
         except CloudError as error:
@@ -183,6 +185,13 @@ class KafkaSink(Generic[T]):
         return self._producer is not None and not self._broken
 
     @property
+    def limited(self) -> str | None:
+        """That a quota of Kafka's has held records back in the last minute; None where none has."""
+        if time.monotonic() >= self._limited_s + _LIMITED_FOR_S:
+            return None
+        return f"Kafka's quota for {self._client_id} is reached: what is over it waits"
+
+    @property
     def delivery_timeout_s(self) -> float:
         """After how long a record is given up, as configured; a day where it is never, or isn't known."""
         given = [self._config[name] for name in _TIMEOUTS if name in self._config]
@@ -212,7 +221,10 @@ class KafkaSink(Generic[T]):
 
     def _make(self, config: Mapping[str, str]) -> Producer:
         try:
-            return Producer({**config, "error_cb": self._on_error}, logger=_librdkafka_log)
+            return Producer(
+                {**config, "error_cb": self._on_error, "throttle_cb": self._on_throttle},
+                logger=_librdkafka_log,
+            )
         except KafkaException as error:
             raise CloudError(f"kafka.properties: {error.args[0].str()}") from error
         except (TypeError, AttributeError, ValueError) as error:
@@ -227,6 +239,14 @@ class KafkaSink(Generic[T]):
         if self.problem is None or (self.usable and error.code() != KafkaError._ALL_BROKERS_DOWN):
             # That all brokers are down follows each other reason, and hides it.
             self.problem = f"{error.name()}: {error.str()}"
+
+    def _on_throttle(self, event: ThrottleEvent) -> None:
+        if event.throttle_time > 0:
+            if self.limited is None:
+                log.warning(
+                    "event=kafka.quota_reached client=%s wait_s=%.1f", self._client_id, event.throttle_time
+                )
+            self._limited_s = time.monotonic()
 
     def _delivered(self, token: T, error: KafkaError | None, _message: Message) -> None:
         if error is None:

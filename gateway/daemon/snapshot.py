@@ -108,7 +108,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
             topic: {"for_s": round(now_s - each.since_s), "problem": each.problem}
             for topic, each in forwarder.kafka.parked().items()
         },
-        "kafka_problem": gateway.kafka.live.problem,
+        "kafka_problem": gateway.kafka.problem,
         "kafka_late_s": None if late_s is None else round(late_s, 2),
         "outbox_bytes": forwarder.outbox.size_bytes,
         "outbox_max_bytes": config.outbox.max_bytes,

@@ -20,11 +20,11 @@ class KafkaSinks:
 
     @classmethod
     def open(cls, config: Config) -> KafkaSinks:
-        """Both, connecting in the background."""
-        servers, gateway = config.kafka.bootstrap_servers, config.gateway.id
+        """Both, connecting in the background. Their client ids are every gateway's: one quota serves all."""
+        servers = config.kafka.bootstrap_servers
         return cls(
-            KafkaSink(servers, f"{gateway}-live", _properties(config, "live")),
-            KafkaSink(servers, f"{gateway}-backlog", _properties(config, "backlog")),
+            KafkaSink(servers, "live", _properties(config, "live")),
+            KafkaSink(servers, "backlog", _properties(config, "backlog")),
         )
 
     def prepare(self, config: Config) -> Callable[[], None]:
@@ -41,6 +41,11 @@ class KafkaSinks:
             self.backlog.take_over(backlog)
 
         return take_over
+
+    @property
+    def problem(self) -> str | None:
+        """Why new messages don't come through, else that a quota holds some back; None where all is well."""
+        return self.live.problem or self.live.limited or self.backlog.limited
 
     def close(self) -> None:
         """Give up what is open and end."""
