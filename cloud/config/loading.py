@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from cloud.config.kafka import KafkaConfig
-from cloud.config.model import CloudConfig, JobsConfig, Lake, LakeConfig, OtherLake, StoreConfig
+from cloud.config.model import CloudConfig, JobsConfig, Lake, LakeConfig, OtherLake, StoreConfig, UsersConfig
 from cloud.config.secret import KINDS, Secret, UnreadableError
 from cloud.toml_problems import ConfigError, KeyPath, Problem, explain, quote, unknown_key
 from cloud.toml_source import TomlSource, leaves
@@ -112,12 +112,13 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
         names = {}
     lakes = {name: _lake(source, OtherLake, ("lakes", name), base) for name in names}
     jobs = _section(source, JobsConfig, ("jobs",), partial(_job_options, base=base))
+    users = _section(source, UsersConfig, ("users",))
     for key, message in () if kafka is None else kafka.problems():
         source.error((*_PROPERTIES, *key.split(".")), message)
-    if kafka is None or lake is None or jobs is None or source.errors():
+    if kafka is None or lake is None or jobs is None or users is None or source.errors():
         return source, None
     there = {name: each for name, each in lakes.items() if each is not None}
-    return source, CloudConfig(kafka=kafka, lake=lake, lakes=there, jobs=jobs)
+    return source, CloudConfig(kafka=kafka, lake=lake, lakes=there, jobs=jobs, users=users)
 
 
 def _lake(source: _Source, kind: type[_L], path: KeyPath, base: Path) -> _L | None:

@@ -97,6 +97,25 @@ class JobsConfig(_Table):
     conf: Annotated[Mapping[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
 
 
+Rate = Annotated[int, Field(ge=1024)]
+Names = list[Annotated[str, Field(min_length=1)]]
+
+
+class UsersConfig(_Table):
+    """``[users]`` of Kafka, for ``provision users``; gateways are provisioned one by one.
+
+    ``topics`` are read by jobs and analysts beside the usual ones; a name may end in ``*``. Rates are bytes a
+    second of each gateway, None for no quota: of new readings, and of those from its outbox.
+    """
+
+    operators: Names = Field(default_factory=list)
+    jobs: Names = Field(default_factory=list)
+    analysts: Names = Field(default_factory=list)
+    topics: Names = Field(default_factory=list)
+    live_bytes_s: Rate | None = None
+    backlog_bytes_s: Rate | None = None
+
+
 class CloudConfig(_Table):
     """All of ``cloud.toml``."""
 
@@ -104,3 +123,4 @@ class CloudConfig(_Table):
     lake: LakeConfig = LakeConfig()
     lakes: Mapping[str, OtherLake] = Field(default_factory=dict)
     jobs: JobsConfig = JobsConfig()
+    users: UsersConfig = UsersConfig()

@@ -26,16 +26,20 @@ def listener_fault(bootstrap_servers: str, properties: Mapping[str, str]) -> str
     """What is wrong and which property mends it; None where no listener is reached or all seems right."""
     protocol = properties.get("security.protocol", "plaintext").lower()
     for server in bootstrap_servers.split(","):
-        host, _, port = server.strip().rpartition(":")
-        if not host:
-            host, port = port, str(_DEFAULT_PORT)
-        address = host.strip("[]"), int(port) if port.isdigit() else _DEFAULT_PORT
         try:
-            return _fault(address, protocol, properties)
+            return _fault(address_of(server), protocol, properties)
         except OSError:
             # Not reached: the next one.
             continue
     return None
+
+
+def address_of(server: str) -> tuple[str, int]:
+    """Host and port of ``HOST[:PORT]``."""
+    host, _, port = server.strip().rpartition(":")
+    if not host:
+        host, port = port, str(_DEFAULT_PORT)
+    return host.strip("[]"), int(port) if port.isdigit() else _DEFAULT_PORT
 
 
 def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str]) -> str | None:
@@ -51,7 +55,7 @@ def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str
         right = "SASL_SSL" if login else "SSL, or SASL_SSL with a login"
         return f"its listener wants TLS: security.protocol must be {right}"
     try:
-        context = _context(properties)
+        context = tls_context(properties)
     except (OSError, ValueError):
         # librdkafka has its own words for files that it can't use.
         return None
@@ -94,7 +98,7 @@ def _answers(connection: socket.socket) -> bool:
             return False
 
 
-def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
+def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """TLS as librdkafka's properties have it. Raises OSError, ValueError."""
     authority = properties.get("ssl.ca.location", "probe")
     place = None if authority == "probe" else Path(authority)

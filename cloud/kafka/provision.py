@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # no __all__
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined] # no __all__
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, open_admin
@@ -51,13 +52,48 @@ BROKER_DEFAULT: Final = -1
 """As many partitions or replicas as the broker gives by itself."""
 
 
+_REQUIRED: Final = tuple(_DELETED)
+_PARTITIONS: Final = "partitions"
+_KEYS_STAY: Final = (*_COMPACTED, COMMANDS_TOPIC)
+"""Where a key must stay in its partition: a gateway reads one for its commands, and the cleaner sees one."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Change:
+    """What is not as it should be of a topic: a setting, or how many partitions or replicas it has."""
+
+    topic: str
+    key: str
+    found: str
+    wanted: str
+
+    def __str__(self) -> str:
+        text = f"{self.topic}: {self.key} is {self.found}, must be {self.wanted}"
+        return text if self.possible else f"{text}: {self._remedy}"
+
+    @property
+    def possible(self) -> bool:
+        """Whether it is changed here."""
+        return self.key != "replicas" and (self.key != _PARTITIONS or self.topic not in _KEYS_STAY)
+
+    @property
+    def _remedy(self) -> str:
+        return "its keys would move; it stays" if self.key == _PARTITIONS else "by kafka-reassign-partitions"
+
+
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """What was found and done; ``deviations`` are settings of existing topics that must be different."""
+    """What was found and done.
+
+    Of existing topics: ``deviations`` are settings that must be different, ``differences`` what is not as it
+    was asked for, ``changed`` what was either of them.
+    """
 
     created: tuple[str, ...]
     existing: tuple[str, ...]
     deviations: tuple[str, ...]
+    differences: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 def provision_topics(
@@ -66,14 +102,17 @@ def provision_topics(
     partitions: int = BROKER_DEFAULT,
     replication: int = BROKER_DEFAULT,
     others: Iterable[str] = (),
+    retention_s: float | None = None,
     dry_run: bool = False,
+    apply: bool = False,
     properties: Mapping[str, str] | None = None,
     timeout_s: float = 10.0,
 ) -> Provisioned:
-    """Create the missing ones of TOPICS and of ``others``; existing ones are compared, never changed.
+    """Create the missing ones of TOPICS and of ``others``; existing ones are compared.
 
-    ``dry_run`` only reports what would be created. ``properties`` are librdkafka's (security, mostly). Raises
-    CloudError.
+    ``dry_run`` only reports what would be created. ``apply`` changes settings of existing topics, and makes
+    partitions where keys may move. ``retention_s`` is for topics that aren't compacted. ``properties`` are
+    librdkafka's (security, mostly). Raises CloudError.
     """
     try:
         admin, found = open_admin(bootstrap_servers, properties or {}, timeout_s)
@@ -83,17 +122,73 @@ def provision_topics(
     wanted = dict.fromkeys((*TOPICS, *sorted(others)))
     missing = [name for name in wanted if name not in present]
     existing = [name for name in wanted if name in present]
-    deviations = _deviations(admin, existing, timeout_s)
+    settings = {name: _settings(name, retention_s) for name in wanted}
+    found_settings = _settings_of(admin, existing, timeout_s)
+    wrong = [
+        Change(name, key, found_settings[name][key], value)
+        for name in existing
+        for key, value in settings[name].items()
+        if found_settings[name][key] != value
+    ]
+    few = [
+        Change(name, count, str(now), str(asked))
+        for name in existing
+        for count, now, asked in _counts(found.topics[name], partitions, replication)
+    ]
     if missing and not dry_run:
-        missing = _create(admin, missing, partitions, replication, timeout_s)
-    return Provisioned(tuple(missing), tuple(existing), deviations)
+        missing = _create(admin, missing, settings, partitions, replication, timeout_s)
+    changed = []
+    if apply:
+        changed = wrong + [each for each in few if each.possible]
+        _change(admin, changed, timeout_s)
+    left = sorted(each for each in (*wrong, *few) if each not in changed)
+    return Provisioned(
+        tuple(missing),
+        tuple(existing),
+        tuple(str(each) for each in left if each.key in _REQUIRED),
+        tuple(str(each) for each in left if each.key not in _REQUIRED),
+        tuple(map(str, sorted(changed))),
+    )
+
+
+def _counts(topic: Any, partitions: int, replication: int) -> list[tuple[str, int, int]]:
+    """Partitions and replicas of a topic that has fewer than asked for."""
+    replicas = min((len(each.replicas) for each in topic.partitions.values()), default=0)
+    counts = (_PARTITIONS, len(topic.partitions), partitions), ("replicas", replicas, replication)
+    return [each for each in counts if each[1] < each[2]]
+
+
+def _change(admin: AdminClient, changes: list[Change], timeout_s: float) -> None:
+    more = [NewPartitions(each.topic, int(each.wanted)) for each in changes if each.key == _PARTITIONS]
+    entries: dict[str, list[ConfigEntry]] = {}
+    for each in changes:
+        if each.key != _PARTITIONS:
+            entry = ConfigEntry(each.key, each.wanted, incremental_operation=AlterConfigOpType.SET)
+            entries.setdefault(each.topic, []).append(entry)
+    resources = [
+        ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=given)
+        for topic, given in entries.items()
+    ]
+    answers: list[Future[Any]] = []
+    answers += admin.create_partitions(more, operation_timeout=timeout_s).values() if more else ()
+    answers += admin.incremental_alter_configs(resources).values() if resources else ()
+    for answer in answers:
+        try:
+            answer.result(timeout=2 * timeout_s)
+        except KafkaException as error:
+            raise CloudError(f"Kafka refused a change, others may be made: {_reason(error)}") from error
 
 
 def _create(
-    admin: AdminClient, names: list[str], partitions: int, replication: int, timeout_s: float
+    admin: AdminClient,
+    names: list[str],
+    settings: Mapping[str, dict[str, str]],
+    partitions: int,
+    replication: int,
+    timeout_s: float,
 ) -> list[str]:
     wanted = [
-        NewTopic(name, num_partitions=partitions, replication_factor=replication, config=_settings(name))
+        NewTopic(name, num_partitions=partitions, replication_factor=replication, config=settings[name])
         for name in names
     ]
     created, refused = [], []
@@ -111,25 +206,25 @@ def _create(
     return created
 
 
-def _deviations(admin: AdminClient, names: list[str], timeout_s: float) -> tuple[str, ...]:
+def _settings_of(admin: AdminClient, names: list[str], timeout_s: float) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     if not resources:
-        return ()
-    found = []
+        return {}
+    found = {}
     for resource, answer in admin.describe_configs(resources, request_timeout=timeout_s).items():
         try:
             settings = answer.result(timeout=2 * timeout_s)
         except KafkaException as error:
             raise CloudError(f"can't read the settings of {resource.name}: {_reason(error)}") from error
-        for key, value in _settings(resource.name).items():
-            actual = settings[key].value
-            if actual != value:
-                found.append(f"{resource.name}: {key} is {actual}, must be {value}")
-    return tuple(sorted(found))
+        found[str(resource.name)] = {key: str(entry.value) for key, entry in settings.items()}
+    return found
 
 
-def _settings(name: str) -> dict[str, str]:
-    return dict(TOPICS.get(name, _DELETED))
+def _settings(name: str, retention_s: float | None) -> dict[str, str]:
+    settings = dict(TOPICS.get(name, _DELETED))
+    if retention_s is not None and settings == _DELETED:
+        settings["retention.ms"] = str(round(retention_s * 1000))
+    return settings
 
 
 def _reason(error: KafkaException) -> str:

@@ -17,6 +17,7 @@ from cloud.toml_problems import nearest
 from drivers.interface import DriverError
 from drivers.registry import driver_names, driver_type
 from gateway.commands.arguments import OK, USAGE, CommandError, add_list, fail, override
+from gateway.commands.provision.access_file import read_access
 from gateway.config import Problem, check
 from gateway.config.keys import field_names, keys_of
 from gateway.config.model import SensorCommon
@@ -50,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--site", metavar="NAME", help="the site's; needs its position")
     offset = "local time less UTC there, all year: --utc-offset=-03:00"
     parser.add_argument("--utc-offset", metavar="+HH:MM", help=offset)
+    meaning = "of `fieldgate provision gateway`: id, Kafka and login; where -o is there, its new password"
+    parser.add_argument("--access", type=Path, metavar="FILE", help=meaning)
     meaning = "must not be there yet; - is standard output (default: gateway.toml)"
     parser.add_argument("-o", "--output", type=Path, default="gateway.toml", metavar="FILE", help=meaning)
 
@@ -57,10 +60,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the file; 2 for a sensor that can't be written. Raises CommandError where it can't be right."""
     target: Path = arguments.output
+    access = None if arguments.access is None else read_access(arguments.access)
+    if access is not None and target.is_file():
+        for path in access.renew(target):
+            print(f"replaced {path}")
+        print("Now: sudo systemctl reload fieldgate")
+        return OK
     if target != STDOUT and os.path.lexists(target):
         raise CommandError(f"{target} is there already: nothing written; name another with -o")
     prompt = terminal()
     try:
+        if access is not None:
+            if (
+                target == STDOUT
+                or arguments.id not in (None, access.gateway_id)
+                or arguments.kafka is not None
+            ):
+                raise ValueError(
+                    f"{arguments.access} has id and Kafka of {access.gateway_id}, for a file (-o)"
+                )
+            arguments.id, arguments.kafka = access.gateway_id, access.servers
         if prompt is not None and not arguments.sensors and arguments.id is None:
             answers = prompted(prompt, arguments.board)
         else:
@@ -76,6 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
     if target == STDOUT:
         sys.stdout.write(text)
         return OK
+    if access is not None:
+        text = f"{text.rstrip()}\n\n{access.section(target.parent)}"
+        access.install(target.parent)
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # no __all__
@@ -71,7 +72,8 @@ def test_it_creates_every_topic_once_and_compares_what_exists(
     assert planned == Provisioned(created=others, existing=("mqtt.co2",), deviations=(deviation,))
     assert set(admin.list_topics(timeout=10).topics) == {"mqtt.co2"}
 
-    assert provision_topics(servers, partitions=3, replication=1) == planned
+    few = ("mqtt.co2: partitions is 2, must be 3",)
+    assert provision_topics(servers, partitions=3, replication=1) == replace(planned, differences=few)
     topics = eventually(
         lambda: admin.list_topics(timeout=10).topics, until=lambda found: set(found) >= set(EXPECTED)
     )
@@ -85,14 +87,50 @@ def test_it_creates_every_topic_once_and_compares_what_exists(
         assert settings["message.timestamp.type"].value == "LogAppendTime"
         assert settings["cleanup.policy"].value == ("compact" if name in COMPACTED else "delete")
 
-    again = provision_topics(servers, partitions=5)
+    again = provision_topics(servers)
     assert again == Provisioned(created=(), existing=EXPECTED, deviations=(deviation,))
+    assert len(provision_topics(servers, partitions=5).differences) == len(EXPECTED)
     assert len(admin.list_topics(timeout=10).topics["mqtt.humidity"].partitions) == 3
 
     assert main(["provision", "topics", "--bootstrap-servers", servers]) == 1
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [f"exists   {name}" for name in EXPECTED]
     assert printed.err == f"fieldgate: {deviation}\n"
+
+
+def test_apply_changes_settings_and_makes_partitions_where_keys_may_move(
+    broker: LocalBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    wrong = {"message.timestamp.type": "CreateTime", "cleanup.policy": "compact"}
+    admin.create_topics([NewTopic("mqtt.co2", 1, 1, config=wrong)])["mqtt.co2"].result(timeout=20)
+    eventually(lambda: "mqtt.co2" in admin.list_topics(timeout=10).topics)
+    provision_topics(servers, partitions=1)
+    command = ["provision", "topics", "--bootstrap-servers", servers]
+    command += ["--partitions", "2", "--replication", "2", "--retention", "30d"]
+    assert main([*command, "--dry-run"]) == 1
+    planned = capsys.readouterr()
+    assert "differs  mqtt.co2: partitions is 1, must be 2\n" in planned.out
+    assert "differs  mqtt.co2: retention.ms is 604800000, must be 2592000000\n" in planned.out
+    assert "differs  mqtt.co2: replicas is 1, must be 2: by kafka-reassign-partitions\n" in planned.out
+    stays = "differs  gateway.runs: partitions is 1, must be 2: its keys would move; it stays\n"
+    assert stays in planned.out
+    assert planned.err.splitlines() == [
+        "fieldgate: mqtt.co2: cleanup.policy is compact, must be delete",
+        "mqtt.co2: message.timestamp.type is CreateTime, must be LogAppendTime",
+    ]
+    assert main([*command, "--apply"]) == 0
+    applied = capsys.readouterr().out
+    assert "changed  mqtt.co2: cleanup.policy is compact, must be delete\n" in applied
+    assert stays in applied
+    eventually(lambda: len(admin.list_topics(timeout=10).topics["mqtt.co2"].partitions) == 2)
+    again = eventually(
+        lambda: provision_topics(servers, partitions=2, retention_s=2592000.0),
+        until=lambda done: not done.deviations,
+    )
+    few = {line.partition(":")[0] for line in again.differences}
+    assert few == {*COMPACTED, "gateway.commands"}
 
 
 def test_the_command_creates_what_a_dry_run_names(

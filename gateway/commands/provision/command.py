@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cloud.values import CLOUD_CONFIG, duration_s
 from gateway.commands.arguments import (
     OK,
     USAGE,
@@ -19,9 +20,15 @@ from gateway.commands.arguments import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``topics`` and ``mosquitto``."""
+    """``topics``, ``users``, ``gateway`` and ``mosquitto``."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     _add_topics(what.add_parser("topics", help="the topics of readings, gateways and alerts"))
+    _add_users(
+        what.add_parser("users", help="Kafka's operators, jobs and analysts, their permissions; quotas")
+    )
+    _add_gateway(
+        what.add_parser("gateway", help="a gateway's user of Kafka, and the file that its mast needs")
+    )
     _add_mosquitto(
         what.add_parser(
             "mosquitto", help="this machine's broker: listeners, limits, users; starts without a network"
@@ -33,6 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Provision one of them."""
     if arguments.what == "topics":
         return _provision_topics(arguments)
+    if arguments.what in ("users", "gateway"):
+        from gateway.commands.provision.users import provision_gateway, provision_users
+
+        return provision_users(arguments) if arguments.what == "users" else provision_gateway(arguments)
     from gateway.commands.provision.mosquitto import run
 
     return run(arguments)
@@ -47,8 +58,56 @@ def _add_topics(topics: argparse.ArgumentParser) -> None:
     topics.add_argument(
         "--replication", type=count, metavar="N", help="of new topics (default: the broker's)"
     )
+    topics.add_argument(
+        "--retention", type=duration_s, metavar="D", help="how long readings and events stay, as 30d"
+    )
     add_timeout(topics)
-    topics.add_argument("--dry-run", action="store_true", help="only list what is missing")
+    _add_modes(topics, "settings and retention of topics, and more partitions of the readings'")
+
+
+def _add_modes(parser: argparse.ArgumentParser, changed: str) -> None:
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--dry-run", action="store_true", help="only show what differs")
+    mode.add_argument("--apply", action="store_true", help=f"change what differs, too: {changed}")
+
+
+def _add_cloud(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cloud", type=Path, default=CLOUD_CONFIG, metavar="FILE",
+        help=f"the cloud's config: an operator's login (default: {CLOUD_CONFIG})",
+    )  # fmt: skip
+    add_timeout(parser)
+
+
+def _add_users(users: argparse.ArgumentParser) -> None:
+    _add_cloud(users)
+    _add_modes(users, "quotas")
+    users.add_argument(
+        "--passwords", type=Path, metavar="FILE", help="write new passwords there, mode 0600; else shown once"
+    )
+    users.add_argument("--certificates", action="store_true", help="they log in by certificate: no passwords")
+    add_list(users, "--rotate", "rotate", "NAME", "a new password of this user")
+
+
+def _add_gateway(gateway: argparse.ArgumentParser) -> None:
+    gateway.add_argument("gateway", metavar="ID", help="the gateway's, such as mast-07")
+    _add_cloud(gateway)
+    meaning = "the gateway's config, for the topics of its forwards"
+    gateway.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
+    meaning = "as the mast reaches Kafka (default: the cloud's)"
+    gateway.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help=meaning)
+    gateway.add_argument("--user", metavar="NAME", help="its user of Kafka (default: its id)")
+    for name, what in (
+        ("certificate", "certificate, PEM, in place of a password"),
+        ("key", "the certificate's key"),
+    ):
+        gateway.add_argument(f"--{name}", type=Path, metavar="FILE", help=what)
+    meaning = "the file for the mast (default: ID.access.toml); must not be there yet"
+    gateway.add_argument("-o", "--output", type=Path, metavar="FILE", help=meaning)
+    mode = gateway.add_mutually_exclusive_group()
+    mode.add_argument("--rotate", action="store_true", help="a new password")
+    mode.add_argument("--revoke", action="store_true", help="take its password and all permissions")
+    gateway.add_argument("--dry-run", action="store_true", help="only show what would be done")
 
 
 def _provision_topics(arguments: argparse.Namespace) -> int:
@@ -75,7 +134,9 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
             *(wanted_topics(config) if config else ()),
             *(reading_topic(kafka.topic, name) for name in arguments.quantities),
         },
+        retention_s=arguments.retention,
         dry_run=arguments.dry_run,
+        apply=arguments.apply,
         properties={**kafka.properties, **properties},
         timeout_s=arguments.timeout,
     )
@@ -83,6 +144,10 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
         print(f"exists   {name}")
     for name in done.created:
         print(f"{'missing' if arguments.dry_run else 'created'}  {name}")
+    for line in done.differences:
+        print(f"differs  {line}")
+    for line in done.changed:
+        print(f"changed  {line}")
     for template in open_templates(config) if config else ():
         print(f"unknown  {template}: create what it becomes, messages for it wait in the outbox until then")
     return fail("\n".join(done.deviations)) if done.deviations else OK

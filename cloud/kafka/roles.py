@@ -1,0 +1,82 @@
+"""What each kind of user may do in Kafka: what it needs, and nothing else. Pure.
+
+Read and Write imply Describe in Kafka's authorizer. An idempotent producer needs no permission of its own,
+and a reader that names its partitions, as the gateway and the jobs do, needs no group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.reading_records import (
+    ALERTS_TOPIC,
+    COMMANDS_TOPIC,
+    DEAD_LETTER_TOPIC,
+    EVENTS_TOPIC,
+    READING_TOPIC_PREFIX,
+    RUNS_TOPIC,
+    STATUS_TOPIC,
+)
+from cloud.wire.site_records import SITES_TOPIC
+
+_RESULTS: Final = "gateway.command-results"
+CLUSTER: Final = "kafka-cluster"
+"""The cluster's name as a resource."""
+
+_SENT: Final = (
+    STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, _RESULTS, DEAD_LETTER_TOPIC,
+)  # fmt: skip
+_DESCRIBES: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, ALERTS_TOPIC)
+"""What an analyst reads beside the readings."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Permission:
+    """One operation, by Kafka's name, on a resource; a name with ``*`` at its end is a prefix."""
+
+    kind: Literal["topic", "group", "cluster"]
+    name: str
+    operation: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.kind}" + ("" if self.kind == "cluster" else f" {self.name}")
+
+
+def gateway(topics: Iterable[str] = ()) -> frozenset[Permission]:
+    """A gateway's: ``topics`` are those that its config names beside the usual ones, or ``prefix*``."""
+    sent = {f"{READING_TOPIC_PREFIX}*", *_SENT}
+    sent |= {topic for topic in topics if not topic.startswith(READING_TOPIC_PREFIX)}
+    return _topics("WRITE", sent) | _topics("READ", (COMMANDS_TOPIC,))
+
+
+def job(topics: Iterable[str] = ()) -> frozenset[Permission]:
+    """The jobs': they read all that gateways send, ``topics`` too, and write alerts and their commands."""
+    read = (f"{READING_TOPIC_PREFIX}*", "gateway.*", *topics)
+    return _topics("READ", read) | _topics("WRITE", (ALERTS_TOPIC, COMMANDS_TOPIC))
+
+
+def analyst(user: str, topics: Iterable[str] = ()) -> frozenset[Permission]:
+    """An analyst's: readings, ``topics``, what describes them; consumer groups that begin with the name."""
+    read = _topics("READ", (f"{READING_TOPIC_PREFIX}*", *_DESCRIBES, *topics))
+    return read | {Permission("group", f"{user}-*", "READ")}
+
+
+def operator() -> frozenset[Permission]:
+    """An operator's: topics, users, permissions and quotas; reads all, writes commands, deletes nothing.
+
+    Who may change permissions may give himself others.
+    """
+    own = ("READ", "CREATE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+    cluster = ("DESCRIBE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+    return (
+        frozenset(each for operation in own for each in _topics(operation, ("*",)))
+        | _topics("WRITE", (COMMANDS_TOPIC,))
+        | {Permission("cluster", CLUSTER, operation) for operation in cluster}
+    )
+
+
+def _topics(operation: str, names: Iterable[str]) -> frozenset[Permission]:
+    return frozenset(Permission("topic", name, operation) for name in names)

@@ -1,0 +1,119 @@
+"""A gateway's access to Kafka as one file: ``provision gateway`` writes it, ``init --access`` takes it.
+
+It holds what librdkafka needs, secrets and certificates included. On the mast each of these becomes a file of
+its own beside ``gateway.toml``, which names it: a new password replaces that file alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cloud.toml_source import leaves
+from gateway.commands.arguments import CommandError, os_problem
+from gateway.config.secrets import KINDS
+from gateway.system.atomic_file import Ownership, write_atomic
+
+_HEAD: Final = (
+    "# {id}'s access to Kafka. On the mast: fieldgate init --access FILE. It holds a secret: delete it then."
+)
+_PLACES: Final = {
+    "sasl.password": "kafka.password",
+    "ssl.ca.location": "kafka-ca.pem",
+    "ssl.certificate.location": "kafka-gateway.pem",
+    "ssl.key.location": "kafka-gateway.key",
+}
+"""Properties whose value comes as a content, and the file that it becomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Whose, where Kafka is, properties as they are, and those that become files, by their content."""
+
+    gateway_id: str
+    servers: str
+    properties: Mapping[str, str]
+    files: Mapping[str, str]
+
+    def write(self, path: Path) -> None:
+        """Make the file, mode 0600. Raises CommandError, also where it is there already."""
+        tables = {"properties": self.properties, "files": self.files}
+        lines = [
+            _HEAD.format(id=self.gateway_id),
+            _line("gateway", self.gateway_id),
+            _line("servers", self.servers),
+        ]
+        for name, table in tables.items():
+            lines += [f"\n[{name}]", *(_line(json.dumps(key), value) for key, value in table.items())]
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write("\n".join((*lines, "")))
+        except OSError as error:
+            raise CommandError(os_problem(error, path, "name another file with -o")) from error
+
+    def install(self, directory: Path) -> list[Path]:
+        """Write what becomes files, for root and the service's group. Raises CommandError."""
+        root = os.geteuid() == 0
+        try:
+            group = directory.stat().st_gid if root else os.getegid()
+            ownership = Ownership(os.geteuid(), group, 0o640 if root else 0o600)
+            places = {directory / _PLACES[name]: content for name, content in self.files.items()}
+            for place, content in places.items():
+                write_atomic(place, f"{content.rstrip()}\n", ownership)
+        except OSError as error:
+            raise CommandError(os_problem(error, directory)) from error
+        return list(places)
+
+    def renew(self, config: Path) -> list[Path]:
+        """Replace the files of a config that has this login already. Raises CommandError."""
+        try:
+            text = config.read_text(encoding="utf-8")
+            gateway_id = dict(tomllib.loads(text).get("gateway", {})).get("id")
+            now, section = _properties(text), self.section(config.parent)
+        except (OSError, ValueError, TypeError) as error:
+            raise CommandError(f"{config}: {error}: nothing written") from error
+        if gateway_id != self.gateway_id:
+            raise CommandError(f"{config} is {gateway_id}'s, the access {self.gateway_id}'s: nothing written")
+        if any(now.get(path) != value for path, value in _properties(section).items()):
+            advice = "nothing written. Put this in its place, then repeat"
+            raise CommandError(f"{config} has another login: {advice}:\n\n{section}")
+        return self.install(config.parent)
+
+    def section(self, directory: Path) -> str:
+        """``[kafka.properties]`` of the gateway's config, which names the files."""
+        lines = [_line(name, value) for name, value in self.properties.items()]
+        for name in self.files:
+            place = json.dumps(str(directory.absolute() / _PLACES[name]), ensure_ascii=False)
+            lines.append(f"{name} = {place if name.endswith('.location') else f'{{ file = {place} }}'}")
+        return "\n".join(("# This gateway's login to Kafka.", "[kafka.properties]", *lines, ""))
+
+
+def read_access(path: Path) -> Access:
+    """The file's. Raises CommandError."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        properties, files = dict(raw["properties"]), dict(raw["files"])
+        access = Access(raw["gateway"], raw["servers"], properties, files)
+        texts = [access.gateway_id, access.servers, *properties.values(), *files.values()]
+        if not all(isinstance(each, str) for each in texts) or not set(files) <= set(_PLACES):
+            raise ValueError("its values must be texts")
+    except OSError as error:
+        raise CommandError(os_problem(error, path)) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise CommandError(f"{path} is no file of `fieldgate provision gateway`: {error}") from error
+    return access
+
+
+def _properties(text: str) -> dict[str, Any]:
+    """``[kafka.properties]`` of a config. Raises ValueError, TypeError."""
+    table = dict(dict(tomllib.loads(text).get("kafka", {})).get("properties", {}))
+    return {".".join(map(str, path)): value for path, value in leaves(table, (), KINDS)}
+
+
+def _line(key: str, value: str) -> str:
+    return f"{key} = {json.dumps(value, ensure_ascii=False)}"

@@ -1,0 +1,187 @@
+"""``fieldgate provision users`` and ``provision gateway``: Kafka's users, their permissions and quotas.
+
+What is missing is made; what is there stays, but for quotas with ``--apply``, a password with ``--rotate``
+and a gateway's whole access with ``--revoke``. Doing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from cloud.config import CloudConfig, load
+from cloud.config.model import UsersConfig
+from cloud.kafka import roles
+from cloud.kafka.quotas import Quotas
+from cloud.kafka.roles import Permission
+from cloud.kafka.users import Difference, Users
+from cloud.values import server_list
+from cloud.wire.reading_records import GATEWAY_ID
+from gateway.commands.arguments import CONFIG_PATH, OK, USAGE, CommandError, fail, os_problem
+from gateway.commands.provision.access_file import Access
+
+_PASSWORD_BYTES: Final = 24
+
+
+def provision_users(arguments: argparse.Namespace) -> int:
+    """``provision users``. Raises CloudError, ConfigError, CommandError."""
+    config = load(arguments.cloud)
+    users = _open(config, arguments)
+    fresh: dict[str, str] = {}
+    everyone = _wanted(config.users)
+    if stranger := next((name for name in arguments.rotate if name not in everyone), None):
+        return fail(f"--rotate {stranger}: {arguments.cloud} has no such name in [users]", USAGE)
+    for name, wanted in everyone.items():
+        difference = users.compare(name, wanted)
+        if name in arguments.rotate or not (difference.known or arguments.certificates):
+            fresh[name] = secrets.token_urlsafe(_PASSWORD_BYTES)
+            print(f"password  {name}")
+        _show(name, difference)
+        if not arguments.dry_run:
+            users.allow(name, difference.missing)
+    if fresh and not arguments.dry_run:
+        _set(users, fresh, arguments.passwords)
+    differ = _quotas(config, arguments)
+    return fail("quotas differ: --apply changes them") if differ else OK
+
+
+def provision_gateway(arguments: argparse.Namespace) -> int:
+    """``provision gateway``. Raises CloudError, ConfigError, CommandError."""
+    gateway, config = arguments.gateway, load(arguments.cloud)
+    if GATEWAY_ID.fullmatch(gateway) is None:
+        return fail(f"{gateway} is no gateway's id: a-z, 0-9 and -, at most 63", USAGE)
+    if (arguments.certificate is None) != (arguments.key is None):
+        return fail("--certificate and --key go together", USAGE)
+    user, output = arguments.user or gateway, arguments.output or Path(f"{gateway}.access.toml")
+    users = _open(config, arguments)
+    if arguments.revoke:
+        if not arguments.dry_run:
+            users.revoke(user)
+        print(f"{'would revoke' if arguments.dry_run else 'revoked'}  {user}")
+        return OK
+    difference = users.compare(user, roles.gateway(_topics_of(arguments.config)))
+    _show(user, difference)
+    by_certificate = arguments.certificate is not None
+    makes = by_certificate or arguments.rotate or not difference.known
+    if arguments.dry_run:
+        print(f"{'would write' if makes else 'keeps its password'}  {output if makes else user}")
+        return OK
+    users.allow(user, difference.missing)
+    if not makes:
+        print(f"keeps its password  {user}: --rotate makes another")
+        return OK
+    password = None if by_certificate else secrets.token_urlsafe(_PASSWORD_BYTES)
+    # First: a password that Kafka has and nobody else would lock the mast out.
+    _access(gateway, user, config, arguments, password).write(output)
+    try:
+        if password is not None:
+            users.set_password(user, password)
+    except BaseException:
+        output.unlink(missing_ok=True)
+        raise
+    print(f"written  {output}")
+    print(f"On the mast: sudo fieldgate init --access {output.name} -o {CONFIG_PATH}")
+    return OK
+
+
+def _open(config: CloudConfig, arguments: argparse.Namespace) -> Users:
+    return Users(config.kafka.servers, config.kafka.properties(), arguments.timeout)
+
+
+def _wanted(config: UsersConfig) -> dict[str, frozenset[Permission]]:
+    """The permissions of each user, who may have several roles."""
+    found = [(name, roles.operator()) for name in config.operators]
+    found += [(name, roles.job(config.topics)) for name in config.jobs]
+    found += [(name, roles.analyst(name, config.topics)) for name in config.analysts]
+    wanted: dict[str, frozenset[Permission]] = {}
+    for name, permissions in found:
+        wanted[name] = wanted.get(name, frozenset()) | permissions
+    return wanted
+
+
+def _show(user: str, difference: Difference) -> None:
+    for permission in difference.missing:
+        print(f"allow     {user}: {permission}")
+    for text in difference.surplus:
+        print(f"surplus   {user}: {text}; it stays: kafka-acls --remove takes it")
+
+
+def _set(users: Users, fresh: dict[str, str], path: Path | None) -> None:
+    """Set new passwords; they stand in the file before Kafka has them."""
+    lines = "".join(f"{name} {password}\n" for name, password in fresh.items())
+    if path is not None:
+        try:
+            with path.open("x") as file:
+                path.chmod(0o600)
+                file.write(lines)
+        except OSError as error:
+            raise CommandError(os_problem(error, path, "name another file")) from error
+    for name, password in fresh.items():
+        users.set_password(name, password)
+    if path is None:
+        sys.stdout.write(f"\nShown once; write them down:\n{lines}")
+
+
+def _quotas(config: CloudConfig, arguments: argparse.Namespace) -> bool:
+    """Set quotas that are missing, with ``--apply`` others too; whether some differ then."""
+    rates = {"live": config.users.live_bytes_s, "backlog": config.users.backlog_bytes_s}
+    if not any(rates.values()):
+        return False
+    quotas = Quotas(config.kafka.servers, config.kafka.properties(), arguments.timeout)
+    differ = False
+    try:
+        for client, rate in rates.items():
+            now = quotas.rate(client)
+            if rate is None or now == rate:
+                continue
+            print(f"quota     {client}: {'none' if now is None else f'{now:g}'} -> {rate} bytes/s")
+            change = now is None or arguments.apply
+            if change and not arguments.dry_run:
+                quotas.set_rate(client, rate)
+            differ = differ or not change
+    finally:
+        quotas.close()
+    return differ and not arguments.dry_run
+
+
+def _topics_of(path: Path | None) -> Iterable[str]:
+    """The topics that a gateway's config sends to; those with placeholders by how they begin."""
+    if path is None:
+        return ()
+    from gateway.config import load as load_gateway
+    from gateway.config.kafka import open_templates, wanted_topics
+
+    config = load_gateway(path)
+    begins = {template.partition("{")[0] for template in open_templates(config)}
+    if "" in begins:
+        raise CommandError(
+            f"{path}: a forward's topic begins with a placeholder: give it a prefix of its own"
+        )
+    return wanted_topics(config) | {f"{each}*" for each in begins}
+
+
+def _access(
+    gateway: str, user: str, config: CloudConfig, arguments: argparse.Namespace, password: str | None
+) -> Access:
+    """What the mast needs. Raises CommandError, UnreadableError."""
+    kafka = config.kafka
+    tls = kafka.protocol.endswith("SSL")
+    try:
+        servers = server_list(arguments.bootstrap_servers or kafka.servers)
+    except ValueError as error:
+        raise CommandError(f"--bootstrap-servers {error}") from error
+    files = {"ssl.ca.location": kafka.ca.reveal()} if tls and kafka.ca is not None else {}
+    if password is None:
+        try:
+            files["ssl.certificate.location"] = arguments.certificate.read_text()
+            files["ssl.key.location"] = arguments.key.read_text()
+        except (OSError, UnicodeError) as error:
+            raise CommandError(f"the certificate and its key can't be read: {error}") from error
+        return Access(gateway, servers, {"security.protocol": "SSL"}, files)
+    protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
+    login = {"security.protocol": protocol, "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": user}
+    return Access(gateway, servers, login, {"sasl.password": password, **files})

@@ -1,0 +1,379 @@
+"""A locked Kafka: who may do what by the roles provisioned; a mast whose access is taken and given."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType  # type: ignore[attr-defined] # no __all__
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._config import ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from cloud.errors import CloudError
+from cloud.kafka.provision import TOPICS, provision_topics
+from cloud.kafka.quotas import Quotas
+from cloud.kafka.users import Users
+from gateway.cli import main
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.integration.test_docs import blocks
+from tests.support.config import config_text, cup
+from tests.support.mast import GatewayProcess, published
+from tests.support.secured_kafka import SecuredBroker
+from tests.support.servers import eventually
+
+GATEWAY: Final = "mast-07"
+OWN: Final = ("plant.inverter", "elsewhere")
+ALL: Final = (*TOPICS, *OWN)
+DEVICES: Final = """
+[[forward]]
+filter = "plant/+"
+payload = "raw"
+topic = "plant.{1}"
+"""
+READINGS: Final = {name for name in TOPICS if name.startswith("mqtt.")}
+GATEWAYS: Final = {
+    f"gateway.{name}" for name in
+    ("status", "runs", "channels", "sites", "events", "command-results", "dead-letter")
+}  # fmt: skip
+DESCRIBED: Final = {f"gateway.{name}" for name in ("status", "runs", "channels", "sites", "events", "alerts")}
+WRITES: Final = {
+    GATEWAY: READINGS | GATEWAYS | {"plant.inverter"},
+    "fieldgate-jobs": {"gateway.alerts", "gateway.commands"},
+    "anna": set(),
+    "olga": {"gateway.commands"},
+}
+READS: Final = {
+    GATEWAY: {"gateway.commands"},
+    "fieldgate-jobs": set(TOPICS) | {"plant.inverter"},
+    "anna": READINGS | DESCRIBED | {"plant.inverter"},
+    "olga": set(ALL),
+}
+OPERATORS: Final = {
+    "create topic", "more partitions", "describe configs", "alter configs", "create acl", "describe acls",
+    "delete acls", "set password", "read quota", "set quota",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with SecuredBroker(tmp_path_factory.mktemp("locked")) as broker:
+        provision_topics(broker.bootstrap_servers, partitions=1, others=OWN)
+        broker.set_password("root", "root-sesame")
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def place(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the page's commands ran: ``cloud.toml`` has the login of an operator, made by them."""
+    place = tmp_path_factory.mktemp("operator")
+    (users,) = (block for block in blocks("docs/operate-cluster.md", "toml") if "[users]" in block.text)
+    (commands,) = (
+        block.text for block in blocks("docs/operate-cluster.md", "sh") if "test_locked_kafka" in block.mark
+    )
+    text = users.text.replace("# topics", "topics")
+    (place / "cloud.toml").write_text(f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n{text}')
+    (place / "mast-07.toml").write_text(config_text(cup()) + DEVICES)
+    lines = [shlex.split(line)[1:] for line in commands.splitlines()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        assert [main(line) for line in lines[:2]] == [0, 0]
+        passwords = dict(line.split() for line in Path("new-passwords").read_text().splitlines())
+        assert set(passwords) == {"olga", "fieldgate-jobs", "anna"}
+        Path("olga.password").write_text(passwords["olga"])
+        login = f"""\
+[kafka]
+bootstrap_servers = "{broker.scram}"
+[kafka.properties]
+security.protocol = "SASL_SSL"
+sasl.mechanism = "SCRAM-SHA-512"
+sasl.username = "olga"
+sasl.password = {{ file = "olga.password" }}
+ssl.ca.location = "{broker.certificates / "ca.pem"}"
+"""
+        Path("cloud.toml").write_text(login + text)
+        assert main(lines[2]) == 0
+    return place
+
+
+def login(broker: SecuredBroker, place: Path, user: str) -> dict[str, str]:
+    """Librdkafka's properties of one of them."""
+    passwords = dict(line.split() for line in (place / "new-passwords").read_text().splitlines())
+    access = tomllib.loads((place / "mast-07.access.toml").read_text())
+    passwords[GATEWAY] = access["files"]["sasl.password"]
+    return {
+        "bootstrap.servers": broker.scram, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": user, "sasl.password": passwords[user], "log_level": "0",
+        "ssl.ca.location": str(broker.certificates / "ca.pem"),
+    }  # fmt: skip
+
+
+def written(properties: dict[str, str]) -> set[str]:
+    """The topics that take a record."""
+    taken: set[str] = set()
+    # As the gateway's is; who may write nothing would end with a fatal error.
+    idempotent = str(bool(WRITES[properties["sasl.username"]])).lower()
+    producer = Producer({**properties, "enable.idempotence": idempotent, "delivery.timeout.ms": "20000"})
+
+    def report(error: object, message: Message) -> None:
+        if error is None:
+            taken.add(message.topic() or "")
+
+    for topic in ALL:
+        # What is known to be forbidden is refused at once.
+        with suppress(KafkaException):
+            producer.produce(topic, b"{}", b"key", on_delivery=report)
+    assert producer.flush(30) == 0
+    return taken
+
+
+def read(properties: dict[str, str]) -> set[str]:
+    """The topics whose record is given; each has one."""
+    given: dict[str, bool] = {}
+    name = f"{properties['sasl.username']}-test"
+    consumer = Consumer({**properties, "group.id": name, "enable.auto.commit": "false"})
+    try:
+        # Who may read a topic sees it; of one that is not seen librdkafka reports nothing.
+        seen = set(consumer.list_topics(timeout=20).topics) & set(ALL)
+        consumer.assign([TopicPartition(topic, 0, 0) for topic in seen])
+        end_s = time.monotonic() + 30
+        while len(given) < len(seen) and time.monotonic() < end_s:
+            message = consumer.poll(0.2)
+            if message is not None and (topic := message.topic()) is not None:
+                given[topic] = message.error() is None
+    finally:
+        consumer.close()
+    assert set(given) == seen
+    return {topic for topic, allowed in given.items() if allowed}
+
+
+def admin_calls(properties: dict[str, str]) -> dict[str, Callable[[], Any]]:
+    """Each raises where it is forbidden; the result of those allowed changes nothing that others need."""
+    admin = AdminClient(dict(properties))
+    anything: Any = None
+    nobody, jobs = (
+        AclBindingFilter(
+            ResourceType.ANY, anything, ResourcePatternType.ANY, f"User:{user}", anything, AclOperation.ANY,
+            AclPermissionType.ANY,
+        ) for user in ("nobody", "fieldgate-jobs")
+    )  # fmt: skip
+
+    def see_permissions() -> None:
+        if not admin.describe_acls(jobs).result(timeout=20):
+            raise CloudError("not authorized: librdkafka gives an empty list then")
+
+    mine = AclBinding(
+        ResourceType.TOPIC, "none", ResourcePatternType.LITERAL, "User:nobody", "*", AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    place = ConfigResource(ConfigResource.Type.TOPIC, "elsewhere")
+    entry = ConfigEntry("retention.ms", "1000000", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ConfigResource.Type.TOPIC, "elsewhere", incremental_configs=[entry])
+    password = UserScramCredentialUpsertion(
+        "nobody", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), b"sesame"
+    )
+    return {
+        "create topic": lambda: admin.create_topics([NewTopic("new", 1, 1)], validate_only=True),
+        "more partitions": lambda: admin.create_partitions(
+            [NewPartitions("elsewhere", 2)], validate_only=True
+        ),
+        "describe configs": lambda: admin.describe_configs([place]),
+        "alter configs": lambda: admin.incremental_alter_configs([changed]),
+        "delete topic": lambda: admin.delete_topics(["elsewhere"]),
+        "delete records": lambda: admin.delete_records([TopicPartition("mqtt.raw", 0, 1)]),
+        "delete group": lambda: admin.delete_consumer_groups(["none"]),
+        "create acl": lambda: admin.create_acls([mine]),
+        "describe acls": see_permissions,
+        "delete acls": lambda: admin.delete_acls([nobody]),
+        "read quota": lambda: of_quotas(properties, None),
+        "set quota": lambda: of_quotas(properties, 2048.0),
+        "set password": lambda: admin.alter_user_scram_credentials([password]),
+    }
+
+
+def allowed_calls(properties: dict[str, str]) -> set[str]:
+    """The admin calls that Kafka doesn't forbid."""
+    calls = admin_calls(properties)
+    return {name for name, call in calls.items() if not is_forbidden(call)}
+
+
+def is_forbidden(call: Callable[[], Any]) -> bool:
+    """Whether Kafka refuses a call for want of a permission."""
+    try:
+        for answer in (call() or {}).values():
+            answer.result(timeout=20)
+    except (KafkaException, CloudError) as error:
+        reason = error.args[0].name() if isinstance(error, KafkaException) else str(error)
+        if "authoriz" not in reason.lower():
+            raise
+        return True
+    return False
+
+
+def of_quotas(properties: dict[str, str], rate: float | None) -> None:
+    """Read a quota, or set it to a rate."""
+    quotas = Quotas(properties["bootstrap.servers"], properties, 10)
+    try:
+        quotas.rate("none") if rate is None else quotas.set_rate("none", rate)
+    finally:
+        quotas.close()
+
+
+def test_each_role_may_do_what_it_is_for_and_nothing_else(broker: SecuredBroker, place: Path) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for topic in ALL:
+        producer.produce(topic, b"{}", b"key")
+    assert producer.flush(30) == 0
+    for user in WRITES:
+        properties = login(broker, place, user)
+        assert written(properties) == WRITES[user], user
+        assert read(properties) == READS[user], user
+        assert allowed_calls(properties) == (OPERATORS if user == "olga" else set()), user
+    foreign = {**login(broker, place, GATEWAY), "sasl.password": "wrong"}
+    with pytest.raises(CloudError, match=r"refuses: Authentication failed"):
+        Quotas(broker.scram, foreign, 10)
+    with pytest.raises(CloudError, match=r"doesn't let us manage users: use an operator's login"):
+        Users(broker.scram, login(broker, place, "anna"), 10)
+
+
+def test_doing_it_again_changes_nothing_and_what_differs_is_shown(
+    broker: SecuredBroker, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    again = ["provision", "users", "--cloud", "cloud.toml"]
+    assert main(again) == 0
+    assert main(["provision", "gateway", GATEWAY, "--cloud", "cloud.toml", "-c", "mast-07.toml"]) == 0
+    assert capsys.readouterr().out == "keeps its password  mast-07: --rotate makes another\n"
+    broker.allow("anna", AclOperation.WRITE, topic="elsewhere")
+    config = Path("cloud.toml").read_text()
+    Path("other.toml").write_text(config.replace("65_536", "32_768"))
+    other = ["provision", "users", "--cloud", "other.toml"]
+    surplus = "surplus   anna: WRITE on topic elsewhere; it stays: kafka-acls --remove takes it\n"
+    assert main(other) == 1
+    differs = f"{surplus}quota     backlog: 65536 -> 32768 bytes/s\n"
+    assert capsys.readouterr() == (differs, "fieldgate: quotas differ: --apply changes them\n")
+    assert main([*other, "--apply"]) == 0
+    assert capsys.readouterr().out == differs
+    assert main([*again, "--apply"]) == 0
+    assert (place / "mast-07.access.toml").stat().st_mode & 0o777 == 0o600
+    assert (
+        main(
+            [
+                "provision",
+                "gateway",
+                GATEWAY,
+                "--cloud",
+                "cloud.toml",
+                "--rotate",
+                "-o",
+                "mast-07.access.toml",
+            ]
+        )
+        == 1
+    )
+    assert "mast-07.access.toml: File exists" in capsys.readouterr().err
+
+
+class Trouble:
+    """A mast whose login is hurt and mended while it runs."""
+
+    def __init__(self, mast: GatewayProcess, directory: Path) -> None:
+        self.mast, self.directory = mast, directory
+
+    def reload(self) -> None:
+        before = self.mast.log.read_text().count("event=daemon.reloaded")
+        self.mast.process.send_signal(signal.SIGHUP)
+        eventually(lambda: self.mast.log.read_text().count("event=daemon.reloaded") > before)
+
+    def shows(self, text: str) -> None:
+        """The reason stands in the status within 30 s, while readings are kept."""
+
+        def reasons() -> str:
+            status = self.mast.status()
+            return str([status["kafka_problem"], status["parked"]])
+
+        eventually(reasons, 30, until=lambda found: text in found)
+
+    def kept(self) -> None:
+        eventually(lambda: self.mast.status()["outbox_records"], 30, until=lambda waiting: waiting > 0)
+
+
+def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
+    broker: SecuredBroker, place: Path, tmp_path: Path, mosquitto: LocalMosquitto
+) -> None:
+    """Wrong password, wrong authority, revoked, quota reached: each is mended without a restart."""
+    config, cloud = tmp_path / "gateway.toml", place / "cloud.toml"
+    sensor = "cup=hall-anemometer:17,slope=0.765,offset=0.35,interval_s=0.2"
+    access = tmp_path / "mast.access.toml"
+    access.write_bytes((place / "mast-07.access.toml").read_bytes())
+    init = ["init", "--access", str(access), "-o", str(config)]
+    assert main([*init, "--board", "simulated", "--sensor", sensor]) == 0
+    text = config.read_text()
+    for path in ("kafka.password", "kafka-ca.pem"):
+        assert f'"{tmp_path / path}"' in text
+    config.write_text(text.replace('#path = "/var/lib/fieldgate/outbox.db"', 'path = "outbox.db"'))
+    mast = GatewayProcess(tmp_path, config.read_text(), GATEWAY, broker.scram, mosquitto)
+    mast.launch()
+    hurt = Trouble(mast, tmp_path)
+    try:
+        mast.sample(5)
+        mast.delivered()
+        other = (broker.certificates / "other.pem").read_bytes()
+        for name, wrong, shown in (
+            ("kafka.password", b"wrong", "invalid credentials"),
+            ("kafka-ca.pem", other, "certificate verify failed"),
+        ):
+            right = (tmp_path / name).read_bytes()
+            (tmp_path / name).write_bytes(wrong)
+            hurt.reload()
+            hurt.shows(shown)
+            hurt.kept()
+            (tmp_path / name).write_bytes(right)
+            hurt.reload()
+            mast.delivered()
+        provision = [
+            "provision",
+            "gateway",
+            GATEWAY,
+            "--cloud",
+            str(cloud),
+            "-c",
+            str(place / "mast-07.toml"),
+        ]
+        assert main([*provision, "--revoke"]) == 0
+        hurt.shows("TOPIC_AUTHORIZATION_FAILED")
+        hurt.kept()
+        access.unlink()
+        assert main([*provision, "-o", str(access)]) == 0
+        before = (tmp_path / "kafka.password").read_bytes()
+        assert main(init) == 0
+        assert (tmp_path / "kafka.password").read_bytes() != before
+        hurt.reload()
+        mast.delivered()
+        quotas = Quotas(broker.bootstrap_servers, {}, 10)
+        quotas.set_rate("live", 1024.0)
+        hurt.shows("Kafka's quota for live is reached")
+        quotas.set_rate("live", 262144.0)
+        quotas.close()
+        mast.sample(5)
+        mast.delivered()
+        assert mast.stop() == 0
+        log = mast.log.read_text()
+    finally:
+        mast.end()
+    last = mast.run_record()["last_seq"]["cup.wind_speed"]
+    kept = published(broker.bootstrap_servers, "mqtt.wind_speed", GATEWAY, mast.outbox)
+    assert {record["seq"] for record in kept} == set(range(1, last + 1))
+    assert log.count("event=daemon.start ") == 1
+    for secret in (before.decode().strip(), (tmp_path / "kafka.password").read_text().strip()):
+        assert secret not in log
