@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage, topic_matches_sub
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, topic_matches_sub
+from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
 from cloud.backoff import Backoff
@@ -98,24 +98,14 @@ class MqttSession:
         self._misc_at_s = float("-inf")
         self.ready = threading.Event()
         """Set while connected and subscribed; any thread may read it."""
-        client = BufferedClient(
-            CallbackAPIVersion.VERSION2,
-            client_id,
-            clean_session=False,
-            protocol=MQTTProtocolVersion.MQTTv311,
-            reconnect_on_failure=False,
-            manual_ack=True,
-        )
+        client = BufferedClient(client_id, self._on_message)
         client.max_inflight_messages_set(_IN_FLIGHT)
         client.max_queued_messages_set(_QUEUED)
         client.will_set(will[0], will[1], qos=1, retain=True)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
-        client.on_message = self._on_message
         client.on_publish = self._on_publish
-        # With it paho leaves all writing to ``write``.
-        client.on_socket_register_write = lambda *_: None
         client.connect_async(config.host, config.port, config.keepalive_s)
         self._client = client
         self.log_in(config.login)
@@ -142,9 +132,7 @@ class MqttSession:
         if client.socket() is None:
             self._connect(now_s)
         elif take:
-            client.loop_read()
-            while client.has_more and len(self._messages) < _MOST_MESSAGES:
-                client.loop_read()
+            client.receive(_MOST_MESSAGES)
         elif self._connected:
             client.disconnect()
         if now_s >= self._misc_at_s:
@@ -163,7 +151,7 @@ class MqttSession:
     def acknowledge(self, ack: Ack) -> None:
         """Send a PUBACK, unless its connection is gone."""
         if ack.connection == self._connection and self._connected:
-            self._client.ack(ack.message_id, 1)
+            self._client.puback(ack.message_id)
             self._news.discard(ack.message_id)
 
     def publish(self, topic: str, payload: bytes) -> None:
@@ -205,8 +193,9 @@ class MqttSession:
                     poll.register(descriptor, events)
                     poll.poll(left_s * 1000)
                 client.loop_write()
-                client.loop_read()
+                client.receive(_MOST_MESSAGES)
         client.on_disconnect = None
+        client.loop_write()
         client.disconnect()
         client.loop_write()
         self.ready.clear()
@@ -349,16 +338,16 @@ class MqttSession:
             # It is gone: at the next connect there is nothing to remove.
             self._retained.pop(topic, None)
 
-    def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
-        ack = Ack(self._connection, message.mid) if message.qos else None
+    def _on_message(
+        self, name: bytes, payload: bytes, message_id: int | None, retained: bool, repeated: bool
+    ) -> None:
+        ack = None if message_id is None else Ack(self._connection, message_id)
         try:
-            topic, payload = message.topic, bytes(message.payload)
+            topic = name.decode()
         except UnicodeDecodeError:
             # No broker may pass one on (MQTT 3.1.1, 1.5.3).
             log.warning("event=message.ignored reason=BAD_TOPIC")
-            if ack is not None:
-                self.acknowledge(ack)
-            return
+            topic = ""
         if topic == DROPS_TOPIC:
             self._drops.update(payload)
             if self._drops_request is not None:
@@ -366,11 +355,11 @@ class MqttSession:
         if topic in self._own.names:
             if self._own.arrived(topic, payload):
                 self._publish_retained([topic])
-        elif not message.retain or self._subscriptions.is_news(topic):
-            if message.retain and ack is not None:
+        elif topic and (not retained or self._subscriptions.is_news(topic)):
+            if retained and ack is not None:
                 self._news.add(ack.message_id)
                 self._news_at_s = time.monotonic()
-            self._messages.append(Message(topic, payload, ack, message.retain, message.dup, self._session))
+            self._messages.append(Message(topic, payload, ack, retained, repeated, self._session))
             return
         if ack is not None:
             self.acknowledge(ack)
