@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "phone": Command("phone", "open the status page to a phone for an hour: a QR code with its address"),
     "actuators": Command("actuators", "each relay in its safe state, without the daemon"),
     "provision": Command("provision.command", "create what Kafka and Mosquitto need, where it is missing"),
+    "command": Command("remote", "have a gateway switch, read, reload …: send, and list the results"),
     "calibrations": Command("calibrations", "which calibration was in force when, on each channel"),
     "self-report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
     "uplink": Command("uplink.command", "reset the modem or reboot when Kafka has been away for long"),

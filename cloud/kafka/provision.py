@@ -17,6 +17,7 @@ from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
+    COMMAND_RESULTS_TOPIC,
     COMMANDS_TOPIC,
     DEAD_LETTER_TOPIC,
     EVENTS_TOPIC,
@@ -33,7 +34,7 @@ _PLAIN: Final = (
     RAW_TOPIC,
     EVENTS_TOPIC,
     COMMANDS_TOPIC,
-    "gateway.command-results",
+    COMMAND_RESULTS_TOPIC,
     ALERTS_TOPIC,
     DEAD_LETTER_TOPIC,
 )

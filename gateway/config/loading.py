@@ -26,7 +26,8 @@ from gateway.config.model import (
     StatusConfig,
     UplinkConfig,
 )
-from gateway.config.outputs.reading import read_actuators, read_interlocks
+from gateway.config.outputs.model import CommandsConfig
+from gateway.config.outputs.reading import check_commands, read_actuators, read_interlocks
 from gateway.config.quality import read_sections
 from gateway.config.quantities import read_quantities
 from gateway.config.secrets import resolve
@@ -109,6 +110,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     fitted = sensors.read_sensors(source, gateway, quality or {}, board)
     actuators = read_actuators(source)
     interlocks = read_interlocks(source, actuators, fitted)
+    commands = _section(source, "commands", CommandsConfig)
     forwards = read_forwards(source, mqtt, gateway, kafka_config)
     if board is not None and fitted is not None:
         check_emulated(source, board, fitted)
@@ -118,8 +120,9 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
 
     if not (gateway and site and mqtt and kafka_config and uplink and outbox and status and board and clock):
         return None
-    if fitted is None or quality is None:
+    if fitted is None or quality is None or commands is None:
         return None
+    check_commands(source, commands, actuators, fitted)
     day = today()
     if on_pi and day is not None and site.valid_from is not None and site.valid_from > day:
         source.warn(("site", "valid_from"), f"{site.valid_from} lies in the future")
@@ -130,6 +133,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     return Config(
         base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
         quantities=source.quantities, actuators=actuators, interlocks=interlocks, site=site,
+        commands=commands,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config import values
 from gateway.config.file_watch import NamedFile
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
+from gateway.config.outputs.model import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
 from gateway.config.quality_rules import QualityRules
 from gateway.config.steps import Step, Values, new_fields
 from gateway.config.values import (
@@ -225,6 +225,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "outbox": OutboxConfig,
     "clock": ClockConfig,
     "status": StatusConfig,
+    "commands": CommandsConfig,
 }
 """The sections whose keys don't depend on a driver or a board."""
 
@@ -396,3 +397,4 @@ class Config:
     actuators: tuple[ActuatorConfig, ...] = ()
     interlocks: tuple[InterlockConfig, ...] = ()
     site: SiteConfig = SiteConfig()
+    commands: CommandsConfig = NO_COMMANDS

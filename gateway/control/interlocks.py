@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloud.wire.reading_records import GOOD, NOT_EVALUATED, Reading
 from drivers.interface import Board, DriverError
@@ -21,6 +21,22 @@ from gateway.control.rule import UNSURE, Rule
 from gateway.ports import Record, Snapshot
 
 log = logging.getLogger(__name__)
+
+
+class NotSwitched(Exception):
+    """A commanded state isn't the relay's: ``reason`` is a word, the message says why."""
+
+    def __init__(self, reason: str, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+class _Commanded(NamedTuple):
+    """A state in place of the normal one, until a monotonic time."""
+
+    on: bool
+    until_s: float
+    why: str
 
 
 class _Output:
@@ -33,6 +49,7 @@ class _Output:
         self.why = "safe state"
         self.switches = 0
         self.problem: str | None = None
+        self.commanded: _Commanded | None = None
 
     def wanted(self) -> tuple[bool, bool, str]:
         """Whether on; whether at once; why."""
@@ -44,6 +61,8 @@ class _Output:
         # Of two that disagree the one for the safe state counts.
         for rule in sorted(held, key=lambda rule: rule.on != safe):
             return rule.on, rule.on == safe, rule.config.when
+        if self.commanded is not None:
+            return self.commanded.on, False, self.commanded.why
         return self.config.normally_on, False, "normal"
 
 
@@ -100,14 +119,41 @@ class Interlocks:
         for rule in changed:
             self._report(rule, value)
 
+    def command(self, name: str, on: bool | None, for_s: float, why: str) -> str:
+        """Switch a relay for so long in place of its normal state, or with None back to that; its state.
+
+        What an interlock decides stays, and then the command counts for nothing. Any thread. Raises
+        NotSwitched.
+        """
+        output = next((each for each in self._outputs if each.config.name == name), None)
+        if output is None:
+            raise NotSwitched("UNKNOWN_TARGET", f"there is no relay {name}")
+        with self._lock:
+            if not self._running:
+                raise NotSwitched("STOPPING", "the gateway stops")
+            before = output.commanded
+            output.commanded = None if on is None else _Commanded(on, self._monotonic() + for_s, why)
+            wanted, _, reason = output.wanted()
+            if on is not None and wanted != on:
+                output.commanded = before
+                raise NotSwitched("INTERLOCK", f"the relay is {WORDS[wanted]}: {reason}")
+            self._switch(output)
+            if output.problem is not None:
+                output.commanded = before
+                raise NotSwitched("FAILED", output.problem)
+            pending = "" if output.relay.on == wanted else ", once its minimum time is over"
+            return f"{WORDS[wanted]}{pending}"
+
     def tick(self, snapshot: Snapshot) -> None:
-        """Once a second: minimum times that are over, readings that stay away, pins that were refused."""
+        """Once a second: times that are over, readings that stay away, pins that were refused."""
         with self._lock:
             if not self._running:
                 return
             now_s = self._monotonic()
             stale = [rule for output in self._outputs for rule in output.rules if rule.tick(now_s)]
             for output in self._outputs:
+                if output.commanded is not None and now_s >= output.commanded.until_s:
+                    output.commanded = None
                 self._switch(output)
         for rule in stale:
             self._report(rule, None)

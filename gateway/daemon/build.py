@@ -37,6 +37,11 @@ from gateway.mqtt.session import MqttSession
 from gateway.mqtt.steps import nested
 from gateway.mqtt.subscriptions import Subscriptions
 from gateway.mqtt.topics import Topics, filters, routes
+from gateway.ports import Record
+from gateway.remote.actions import Action, interval, read, self_test, switch
+from gateway.remote.actions import reload as reload_config
+from gateway.remote.executor import Executor
+from gateway.remote.receiver import CommandReceiver, clock_wait
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
@@ -142,16 +147,26 @@ def build(
     clock_updates = ClockUpdates(offers, sync, hold, inbox, runs)
     reporter = Reporter(runs, status, topics, inbox, drops, broker_drops)
 
+    def command_result(record: Record) -> None:
+        inbox.announce(record)
+        inbox.retain({topics.command_result: record.value})
+
     def heartbeats() -> Iterable[Heartbeat]:
         parts = (life, samplers, forwarder)
         return chain.from_iterable(part.heartbeats() for part in parts)
+
+    actions: dict[str, Action] = {}
+    executor = Executor(
+        (gateway, run), actions, machine_clock, clock_wait(machine_clock, life.stop), command_result
+    )
+    commands = CommandReceiver(config, executor, machine_clock, _beside(outbox_path, "commands"), life.stop)
 
     watchdog = Watchdog(heartbeats, watchdog_period_s() or DEFAULT_PERIOD_S)
     parts = Gateway(
         run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
         calibrations, sites, site_watch, discovery, spool, supply, gps_time, clock_updates, reporter,
-        watchdog,
+        watchdog, commands,
     )  # fmt: skip
 
     page = StatusPage(
@@ -160,6 +175,13 @@ def build(
         )
     )
     reload = Reload(path, overrides, parts, page)
+    actions |= {
+        "switch": switch(interlocks),
+        "read": read(config_in_force, last.own),
+        "interval": interval(config_in_force, reload.wait_for),
+        "reload": reload_config(reload.wait_for),
+        "self-test": self_test(partial(status_of, parts)),
+    }
 
     def control(request: Mapping[str, Any]) -> Mapping[str, Any]:
         return reload.carry_out(request) if request.get("do") == RELOAD else phone_control(page, request)

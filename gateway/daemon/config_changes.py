@@ -15,10 +15,11 @@ from cloud.toml_problems import KeyPath, key_text
 from gateway.config import Config, SensorConfig
 from gateway.config.keys import field_names
 from gateway.config.model import SiteConfig
+from gateway.config.outputs.model import CommandsConfig
 
 RESTART: Final = "systemctl restart fieldgate"
 
-_SECTIONS: Final = ("gateway", "site", "mqtt", "kafka", "uplink", "outbox", "clock")
+_SECTIONS: Final = ("gateway", "site", "mqtt", "kafka", "uplink", "outbox", "clock", "commands")
 _LIVE: Final = frozenset(
     {
         ("mqtt", "username"),
@@ -32,6 +33,7 @@ _LIVE: Final = frozenset(
         ("status", "listen"),
         ("quantity",),
         *(("site", key) for key in field_names(SiteConfig)),
+        *(("commands", key) for key in field_names(CommandsConfig)),
         # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
         ("uplink", "reset_after_h"),
         ("uplink", "reset_command"),

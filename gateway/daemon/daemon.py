@@ -43,6 +43,7 @@ class Daemon:
             gateway.spool,
             gateway.supply,
             gateway.site_watch,
+            gateway.commands,
             gateway.reporter,
         )
 
@@ -74,6 +75,7 @@ class Daemon:
         parts.reporter.begin(snapshot)
         parts.gps_time.start()
         parts.watchdog.start()
+        parts.commands.start()
         notify(f"READY=1\nSTATUS={status_line(snapshot)}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
@@ -99,8 +101,9 @@ class Daemon:
     def _shutdown(self) -> int:
         """Ends in the order of the data's way; how many messages neither Kafka nor the disk would take."""
         parts = self.gateway
-        # First: what follows may take half a minute.
+        # First: what follows may take half a minute, and no command may switch what is safe.
         parts.interlocks.stop()
+        parts.commands.stop()
         parts.watchdog.stop()
         notify("STOPPING=1\nSTATUS=stopping: what Kafka hasn't confirmed goes to the outbox")
         parts.gps_time.stop()

@@ -26,6 +26,7 @@ from gateway.mqtt.session import MqttSession
 from gateway.mqtt.subscriptions import Subscriptions
 from gateway.mqtt.topics import Topics
 from gateway.ports import Clock
+from gateway.remote.receiver import CommandReceiver
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
@@ -117,4 +118,5 @@ class Gateway:
     clock_updates: ClockUpdates
     reporter: Reporter
     watchdog: Watchdog
+    commands: CommandReceiver
     forecast: Forecast = field(default_factory=Forecast)

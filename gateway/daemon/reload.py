@@ -53,7 +53,9 @@ class Reload:
         self._gateway = gateway
         self._status = status
         self.requested = threading.Event()
-        self._waiting: SimpleQueue[Future[str | None]] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[Future[str | None], Mapping[str, object]]] = SimpleQueue()
+        # What commands have put over the file since it was loaded last.
+        self._commanded: dict[str, object] = {}
         self._files = FileWatch(gateway.in_force.config.files)
 
     def tick(self, snapshot: Snapshot) -> None:
@@ -64,11 +66,15 @@ class Reload:
         for path in self._files.changed(snapshot.at_s):
             log.info("event=config.file_changed path=%s", path)
             self.requested.set()
-        if not self.requested.is_set():
+        if not self.requested.is_set() and self._waiting.empty():
             return
-        self.requested.clear()
         # Before the file is read: who comes later may have written it later.
         waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
+        before, fresh = self._commanded, self.requested.is_set() or not all(each for _, each in waiting)
+        self.requested.clear()
+        self._commanded = {} if fresh else dict(before)
+        for _, each in waiting:
+            self._commanded |= each
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         changes = self.reload()
         if changes is not None:
@@ -78,9 +84,12 @@ class Reload:
             parts.inbox.announce(parts.runs.event("reloaded", **summary))
             state: State = "ended" if parts.samplers.ended else "running"
             parts.inbox.announce(parts.runs.record(state, run_counts(parts)))
+        else:
+            self._commanded = before
         notify("READY=1")
-        for each in waiting:
-            each.set_result(self._gateway.in_force.error)
+        error = self._gateway.in_force.error
+        for done, _ in waiting:
+            done.set_result(error)
 
     def carry_out(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Reload for a command that has written the file, and wait; ``refused`` is the reason, or None.
@@ -89,11 +98,19 @@ class Reload:
         """
         if not self._path.samefile(str(request.get("config"))):
             raise ValueError(f"the daemon runs on {self._path.absolute()}")
+        return {"refused": self.wait_for({})}
+
+    def wait_for(self, commanded: Mapping[str, object]) -> str | None:
+        """Have the file loaded, and wait; why it was refused, or None. Any thread but the main one.
+
+        ``commanded`` are keys put over it until it is loaded again without. Raises TimeoutError.
+        """
         done: Future[str | None] = Future()
-        self._waiting.put(done)
-        self.requested.set()
+        self._waiting.put((done, commanded))
+        if not commanded:
+            self.requested.set()
         try:
-            return {"refused": done.result(_LONGEST_S)}
+            return done.result(_LONGEST_S)
         except TimeoutError:
             raise TimeoutError(f"the daemon hasn't reloaded within {_LONGEST_S:g} s") from None
 
@@ -104,11 +121,11 @@ class Reload:
 
     def reload(self) -> Changes | None:
         """Read the file again and change to it; what has changed, or None where it was refused."""
-        in_force = self._gateway.in_force
-        config, problems = check(self._path, self._overrides, at_work=True)
+        in_force, overrides = self._gateway.in_force, {**self._overrides, **self._commanded}
+        config, problems = check(self._path, overrides, at_work=True)
         changes = None if config is None else compare(in_force.config, config)
         if changes is not None:
-            problems += located(self._path, self._overrides, changes.refusals)
+            problems += located(self._path, overrides, changes.refusals)
         # With what it has started with, a password that is missing, say, it goes on.
         known = {(problem.key, problem.message) for problem in in_force.config.problems}
         errors = [
@@ -151,6 +168,7 @@ class Reload:
             except OSError as error:
                 reason = f"can't listen on {config.status.listen}: {error.strerror or error}"
                 return [*located(self._path, self._overrides, {("status", "listen"): reason})]
+        parts.commands.apply(config)
         parts.previous_runs.allow(lost_at_most_s(config))
         if changes.forwards or changes.sensors or changes.settings:
             parts.forwarder.change(

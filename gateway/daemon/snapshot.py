@@ -125,6 +125,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "stuck": list(gateway.watchdog.stuck),
         "machine": vitals(config.outbox.path),
         "relays": gateway.interlocks.status,
+        "commands": gateway.commands.status,
         "spinnable": sorted(gateway.samplers.pulses()),
         "channels": {
             channel: {

@@ -15,12 +15,19 @@ class Topics:
     run: str
     reading: str
     readings: str
+    command_result: str
 
     @classmethod
     def of(cls, config: Config) -> Topics:
         """The topics under ``{topic_root}/{gateway}``."""
         root = f"{config.mqtt.topic_root}/{config.gateway.id}"
-        return cls(f"{root}/status", f"{root}/run", root + "/{sensor}/{quantity}", f"{root}/+/+")
+        return cls(
+            f"{root}/status",
+            f"{root}/run",
+            root + "/{sensor}/{quantity}",
+            f"{root}/+/+",
+            f"{root}/command-result",
+        )
 
 
 def routes(config: Config) -> list[ForwardConfig]:

@@ -81,6 +81,10 @@ class _Snapshot(Collector):
         yield _gauge("fieldgate_topic_parked_seconds", "How long a topic has taken nothing.", *parked)
         uplinks = (({"state": state}, status.get("uplink") == state) for state in _UPLINKS)
         yield _gauge("fieldgate_uplink", "1 for the state of the uplink, else 0.", *uplinks)
+        commands = CounterMetricFamily("fieldgate_commands", "Commands answered.", labels=["result"])
+        for result, count in ((status.get("commands") or {}).get("results") or {}).items():
+            commands.add_metric([result], count)
+        yield commands
         yield from _relays(status.get("relays") or {})
         yield from _readings(status.get("channels") or {})
 

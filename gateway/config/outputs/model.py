@@ -8,7 +8,8 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
-from cloud.toml_problems import WrongValue, quote
+from cloud.toml_problems import WrongValue, nearest, quote
+from cloud.wire.command_records import ACTIONS, WITH_TARGET
 from drivers.option_docs import Meaning
 from drivers.relay import OnOff, RelayOptions
 from gateway.config.values import SensorName, checked
@@ -59,6 +60,18 @@ def consequence(text: str) -> tuple[str, bool]:
     return match[1], match[2] == "on"
 
 
+def _allowed(text: str) -> str:
+    action, _, target = text.partition(" ")
+    if action not in ACTIONS:
+        guess = nearest(action, ACTIONS)
+        raise WrongValue(
+            f"must be one of {', '.join(ACTIONS)}, or one of its targets, not {quote(text)}", guess
+        )
+    if target and action not in WITH_TARGET:
+        raise WrongValue(f"{action} has no target: write {quote(action)}, not {quote(text)}")
+    return text
+
+
 def _condition(text: str) -> str:
     condition(text)
     return text
@@ -97,3 +110,26 @@ class InterlockConfig:
     stale_s: Annotated[
         float, Ge(1), Le(86400), Meaning("after so long without a good reading: the relay's safe state", "s")
     ] = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommandsConfig:
+    """What the cloud may have this gateway do: nothing but what is listed."""
+
+    allow: Annotated[
+        tuple[Annotated[str, checked(_allowed)], ...],
+        Meaning('switch, read, interval, reload, self-test; of one relay or sensor as in "switch heater"'),
+    ] = ()
+    min_interval_s: Annotated[
+        float, Ge(0.1), Le(3600), Meaning("the shortest interval that may be commanded", "s")
+    ] = 1.0
+    max_interval_s: Annotated[
+        float, Ge(0.1), Le(3600), Meaning("the longest interval that may be commanded", "s")
+    ] = 3600.0
+
+    def allows(self, action: str, target: str) -> bool:
+        """Whether a command may be carried out."""
+        return action in self.allow or f"{action} {target}" in self.allow
+
+
+NO_COMMANDS: Final = CommandsConfig()

@@ -8,7 +8,13 @@ from pathlib import Path
 from cloud.toml_problems import ConfigError, KeyPath, nearest, quote
 from gateway.config.board import read_board
 from gateway.config.model import BoardConfig, SensorConfig
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig, condition, consequence
+from gateway.config.outputs.model import (
+    ActuatorConfig,
+    CommandsConfig,
+    InterlockConfig,
+    condition,
+    consequence,
+)
 from gateway.config.source import Source
 from gateway.config.validate import validate
 
@@ -50,6 +56,23 @@ def read_interlocks(
                 ("actuator", position), "nothing switches it: give it an [[interlock]], or another normal"
             )
     return tuple(found)
+
+
+def check_commands(
+    source: Source,
+    given: CommandsConfig,
+    actuators: Sequence[ActuatorConfig],
+    sensors: Sequence[SensorConfig],
+) -> None:
+    """Targets that aren't there, and bounds that leave nothing."""
+    for each in given.allow:
+        action, _, target = each.partition(" ")
+        kind, known = ("actuator", actuators) if action == "switch" else ("sensor", sensors)
+        names = [one.name for one in known]
+        if target and target not in names:
+            source.error(("commands", "allow"), f"there is no {kind} {quote(target)}", nearest(target, names))
+    if given.min_interval_s > given.max_interval_s:
+        source.error(("commands", "min_interval_s"), "must not be above max_interval_s")
 
 
 def _check_interlock(

@@ -13,7 +13,7 @@ from drivers.boards.registry import open_board
 from drivers.boards.simulated import SimulatedOptions
 from drivers.emulation.board import EmulatedBoard
 from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
-from gateway.control.interlocks import Interlocks
+from gateway.control.interlocks import Interlocks, NotSwitched
 from gateway.ports import Record
 from tests.support.forwarding import snapshot
 
@@ -193,3 +193,57 @@ def test_a_pin_in_use_is_announced_once_and_tried_again(caplog: pytest.LogCaptur
     taken.close()
     assert box.wait(1)
     assert (box.relay["state"], box.relay["problem"]) == ("on", None)
+
+
+def test_a_command_stands_in_for_the_normal_state_until_its_time_is_over() -> None:
+    box = Box(HOT, normal="on")
+    assert box.read(20.0)
+    assert box.interlocks.command("heater", False, 40, "command c1") == "off"
+    assert not box.read(20.0)
+    assert box.relay["why"] == "command c1"
+    assert not box.wait(38)
+    assert box.wait(1)
+    assert box.interlocks.command("heater", False, 40, "command c2") == "off"
+    assert box.interlocks.command("heater", None, 40, "command c3") == "on"
+    assert box.on
+
+
+def test_an_interlock_in_force_wins_over_a_command_which_then_counts_for_nothing() -> None:
+    box = Box(HOT, normal="on")
+    with pytest.raises(NotSwitched, match=r"the relay is off: no good reading of enclosure\.temperature"):
+        box.interlocks.command("heater", True, 600, "command c0")
+    box.read(20.0)
+    box.read(71.0)
+    box.read(71.0, 30)
+    with pytest.raises(NotSwitched, match="the relay is off: enclosure") as refused:
+        box.interlocks.command("heater", True, 600, "command c1")
+    assert refused.value.reason == "INTERLOCK"
+    assert not box.on
+    assert box.read(20.0)
+    assert box.relay["why"] == "normal"
+
+
+def test_an_interlock_that_begins_to_hold_wins_over_a_command_in_force() -> None:
+    box = Box(HOT)
+    box.read(20.0)
+    box.interlocks.command("heater", True, 600, "command c1")
+    box.read(71.0)
+    assert not box.read(71.0, 30)
+    assert box.read(50.0)
+    assert box.relay["why"] == "command c1"
+
+
+def test_a_command_waits_for_the_minimum_time_and_says_so() -> None:
+    box = Box(min_off_s=10)
+    assert box.interlocks.command("heater", True, 600, "command") == "on, once its minimum time is over"
+    assert not box.on
+    assert box.wait(10)
+
+
+def test_what_cannot_be_commanded() -> None:
+    box = Box()
+    with pytest.raises(NotSwitched, match="there is no relay fan"):
+        box.interlocks.command("fan", True, 1, "command")
+    box.interlocks.stop()
+    with pytest.raises(NotSwitched, match="the gateway stops"):
+        box.interlocks.command("heater", True, 1, "command")

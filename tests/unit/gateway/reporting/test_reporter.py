@@ -34,7 +34,7 @@ class Reports:
         self.reporter = Reporter(
             RunLedger("mast-07", "run", "boot", Predecessors()),
             GatewayStatus("mast-07", "run", lambda: 0, None),
-            Topics("status", "run", "{sensor}/{quantity}", "+"),
+            Topics("status", "run", "{sensor}/{quantity}", "+", "command-result"),
             self.inbox,
             self.drops,
             BrokerDrops("run"),
@@ -110,7 +110,7 @@ def test_over_an_earlier_runs_will_this_runs_status_is_published_again() -> None
     """Else the broker would go on saying that the gateway is offline."""
     inbox = Inbox()
     status = GatewayStatus("mast-07", "run", lambda: 0, None)
-    topics = Topics("status", "run", "{sensor}/{quantity}", "+")
+    topics = Topics("status", "run", "{sensor}/{quantity}", "+", "command-result")
     runs = RunLedger("mast-07", "run", "boot", Predecessors())
     retained = RetainedRecords(topics, runs, status, BrokerDrops("run"), inbox)
     will = GatewayStatus("mast-07", "earlier", lambda: 0, None).will

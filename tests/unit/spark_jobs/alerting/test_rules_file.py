@@ -53,9 +53,9 @@ def test_the_commented_rule_of_the_packaged_file_is_one() -> None:
     (rule,) = rules_of("\n".join(lines)).rules
     assert rule.command is not None
     assert rule.command.model_dump() == {
-        "action": "stop",
+        "action": "switch",
         "target": "heater",
-        "args": {"reason": "overheating"},
+        "args": {"state": "off", "for_s": 3600},
         "expires_us": 600 * S,
         "min_interval_us": 900 * S,
         "per_hour": 4,

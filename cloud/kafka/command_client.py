@@ -1,0 +1,112 @@
+"""Sends commands to gateways and reads what became of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from cloud.errors import CloudError
+from cloud.kafka.key_reader import KeyReader, Place
+from cloud.kafka.producer import DEFAULTS
+from cloud.wire.command_records import Command, CommandResult, parse_command, parse_result
+from cloud.wire.fields import InvalidFields
+from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC
+
+log = logging.getLogger(__name__)
+
+_STEP_S: Final = 0.25
+
+
+class CommandClient:
+    """Commands of one gateway. Raises CloudError."""
+
+    def __init__(
+        self, bootstrap_servers: str, properties: Mapping[str, str], gateway: str, timeout_s: float = 10.0
+    ) -> None:
+        self._servers = bootstrap_servers
+        self._properties = properties
+        self._key = gateway.encode()
+        self._timeout_s = timeout_s
+
+    def send(
+        self, command: Command, wait_s: float, waiting: Callable[[float], None] = lambda _s: None
+    ) -> CommandResult | None:
+        """Publish a command; its result, None where none comes in time. ``waiting`` gets seconds so far."""
+        # First: the result may be there before the delivery is reported.
+        with closing(self._reader(COMMAND_RESULTS_TOPIC, 0)) as results:
+            self._publish(command)
+            begin_s = time.monotonic()
+            while (so_far_s := time.monotonic() - begin_s) < wait_s:
+                fetched = results.read(min(_STEP_S, wait_s - so_far_s))
+                if fetched is None:
+                    waiting(so_far_s)
+                    continue
+                try:
+                    result = parse_result(fetched.value)
+                except InvalidFields:
+                    continue
+                if fetched.key == self._key and result.id == command.id:
+                    return result
+        return None
+
+    def since(self, time_ms: int) -> list[tuple[Command, CommandResult | None]]:
+        """The commands since a time (ms since the epoch), each with its result, oldest first."""
+        commands: dict[str, Command] = {}
+        results: dict[str, CommandResult] = {}
+        for value in self._values(COMMANDS_TOPIC, time_ms):
+            try:
+                command = parse_command(value)
+            except InvalidFields:
+                continue
+            commands[command.id] = command
+        for value in self._values(COMMAND_RESULTS_TOPIC, time_ms):
+            try:
+                result = parse_result(value)
+            except InvalidFields:
+                continue
+            if result.id is not None:
+                results[result.id] = result
+        return [(command, results.get(name)) for name, command in commands.items()]
+
+    def _values(self, topic: str, time_ms: int) -> Iterator[bytes]:
+        with closing(self._reader(topic, time_ms)) as reader:
+            until_s = time.monotonic() + self._timeout_s
+            while not reader.at_end:
+                fetched = reader.read(_STEP_S)
+                if fetched is not None:
+                    until_s = time.monotonic() + self._timeout_s
+                    if fetched.key == self._key:
+                        yield fetched.value
+                elif time.monotonic() >= until_s:
+                    raise CloudError(f"Kafka at {self._servers} has sent nothing of {topic} for some time")
+
+    def _reader(self, topic: str, time_ms: int) -> KeyReader:
+        return KeyReader(self._servers, self._properties, topic, self._key, Place(None, None, time_ms))
+
+    def _publish(self, command: Command) -> None:
+        settings = {
+            **DEFAULTS,
+            **self._properties,
+            "bootstrap.servers": self._servers,
+            "delivery.timeout.ms": str(round(self._timeout_s * 1000)),
+            "log_level": 0,
+        }
+        outcome: list[KafkaError | None] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            outcome.append(error)
+
+        try:
+            producer = Producer(settings, logger=log)
+            producer.produce(COMMANDS_TOPIC, key=self._key, value=command.to_json(), on_delivery=delivered)
+            producer.flush(self._timeout_s + 1)
+        except KafkaException as error:
+            raise CloudError(f"{COMMANDS_TOPIC}: {error.args[0].str()}") from error
+        if not outcome or outcome[0] is not None:
+            reason = outcome[0].str() if outcome and outcome[0] is not None else "no answer"
+            raise CloudError(f"{COMMANDS_TOPIC}: the command may not have been stored: {reason}")

@@ -1,0 +1,129 @@
+"""``fieldgate command``: have a gateway do something, and see what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from cloud.wire.command_records import ACTIONS, LONGEST_US, WITH_TARGET
+from gateway.commands.arguments import (
+    FAILED,
+    OK,
+    USAGE,
+    add_json,
+    add_kafka,
+    add_timeout,
+    fail,
+    kafka_of,
+    override,
+    positive,
+)
+
+if TYPE_CHECKING:
+    from cloud.kafka.command_client import CommandClient
+    from cloud.wire.command_records import Command, CommandResult
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``send`` and ``list``."""
+    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    send = what.add_parser("send", help="send a command and wait for its result")
+    listed = what.add_parser("list", help="a gateway's commands and their results")
+    for each in (send, listed):
+        add_kafka(each, "the cluster")
+        add_timeout(each)
+        add_json(each)
+        each.add_argument("gateway", metavar="GATEWAY")
+    send.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    send.add_argument("target", nargs="?", default="", metavar="TARGET", help="a relay or a sensor")
+    send.add_argument(
+        "--arg", dest="args", metavar="KEY=VALUE", type=override, action="append", default=[],
+        help="switch: state=on, off or normal, for_s=600; interval: interval_s=10 (repeatable)",
+    )  # fmt: skip
+    send.add_argument(
+        "--expires", type=positive, default=600.0, metavar="S",
+        help="seconds after which it is not carried out any more, at most a day (default: 600)",
+    )  # fmt: skip
+    send.add_argument("--wait", type=positive, metavar="S", help="for the result (default: as --expires)")
+    listed.add_argument(
+        "--hours", type=positive, default=24.0, metavar="H", help="how far back (default: 24)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0 only where a command was done. Raises CloudError, ConfigError."""
+    from cloud.kafka.command_client import CommandClient
+
+    servers, properties = kafka_of(arguments)
+    if servers is None:
+        return fail("one of --bootstrap-servers and --cloud is required", USAGE)
+    client = CommandClient(servers, properties, arguments.gateway, arguments.timeout)
+    return _send(arguments, client) if arguments.what == "send" else _list(arguments, client)
+
+
+def _send(arguments: argparse.Namespace, client: CommandClient) -> int:
+    from cloud.wire.command_records import Command, parse_command
+    from cloud.wire.fields import InvalidFields, format_time
+
+    if bool(arguments.target) != (arguments.action in WITH_TARGET):
+        wanted = "needs a TARGET" if arguments.action in WITH_TARGET else "has no TARGET"
+        return fail(f"{arguments.action} {wanted}", USAGE)
+    if arguments.expires * 1e6 > LONGEST_US:
+        return fail(f"--expires is at most {LONGEST_US // 1_000_000}", USAGE)
+    now_us = time.time_ns() // 1000
+    command = Command(
+        id=uuid.uuid4().hex,
+        gateway=arguments.gateway,
+        target=arguments.target,
+        action=arguments.action,
+        args=dict(arguments.args),
+        issued_at=format_time(now_us),
+        expires_at=format_time(now_us + round(arguments.expires * 1e6)),
+    )
+    try:
+        parse_command(command.to_json())
+    except InvalidFields as error:
+        return fail(error, USAGE)
+    progress = sys.stderr.isatty()
+
+    def waiting(so_far_s: float) -> None:
+        if progress:
+            print(f"\r{command.id}: waiting for {command.gateway}, {so_far_s:.0f} s", end="", file=sys.stderr)
+
+    result = client.send(command, arguments.wait or arguments.expires, waiting)
+    if progress:
+        print("\r\033[K", end="", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(_fields(command, result)))
+    else:
+        print(_line(command, result))
+    return OK if result is not None and result.outcome == "done" else FAILED
+
+
+def _list(arguments: argparse.Namespace, client: CommandClient) -> int:
+    found = client.since(round((time.time() - arguments.hours * 3600) * 1000))
+    for command, result in found:
+        print(json.dumps(_fields(command, result)) if arguments.json else _line(command, result))
+    return OK
+
+
+def _fields(command: Command, result: CommandResult | None) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "command": msgspec.structs.asdict(command),
+        "result": None if result is None else msgspec.structs.asdict(result),
+    }
+
+
+def _line(command: Command, result: CommandResult | None) -> str:
+    what = " ".join(filter(None, (command.issued_at, command.id, command.action, command.target)))
+    if result is None:
+        return f"{what}: no result yet; the gateway may be offline, and after {command.expires_at} refuses it"
+    why = f" {result.reason}: {result.detail}" if result.reason else ""
+    found = f" {json.dumps(result.result)}" if result.result else ""
+    return f"{what}: {result.outcome}{why}{found}"

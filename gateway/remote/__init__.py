@@ -1,0 +1,1 @@
+"""Commands from the cloud: read, executed at most once each, answered."""

@@ -1,0 +1,125 @@
+"""What each action returns, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud.wire.command_records import Command
+from gateway.config import ConfigError, load
+from gateway.config.outputs.model import NO_COMMANDS
+from gateway.control.interlocks import NotSwitched
+from gateway.remote.actions import Action, NotDone, interval, read, reload, self_test, switch
+from tests.support.config import config_text, cup, write_config
+
+GOOD: Mapping[str, Any] = {
+    "uplink": "healthy", "kafka_problem": None, "mqtt_connected": True, "clock": "synced", "troubles": {},
+    "outbox_problem": None, "parked": {}, "sensors_hung": [], "stuck": [], "outbox_records": 0,
+    "relays": {}, "config": {"problems": [], "error": None},
+}  # fmt: skip
+
+
+def command(target: str = "", **args: Any) -> Command:
+    return Command(
+        id="c1", gateway="mast-07", target=target, action="a", args=args, issued_at="", expires_at=""
+    )
+
+
+def refusal(action: Action, given: Command) -> tuple[str, str]:
+    with pytest.raises(NotDone) as error:
+        action(given)
+    return error.value.reason, str(error.value)
+
+
+class Relays:
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def command(self, *given: Any) -> str:
+        self.given.append(given)
+        if given[0] == "fan":
+            raise NotSwitched("INTERLOCK", "the relay is on: hot")
+        return "off"
+
+
+def test_switch() -> None:
+    relays = Relays()
+    act = switch(relays)  # type: ignore[arg-type]
+    assert act(command("heater", state="off")) == {"state": "off"}
+    assert act(command("heater", state="normal", for_s=60)) == {"state": "off"}
+    assert relays.given == [("heater", False, 3600.0, "command c1"), ("heater", None, 60.0, "command c1")]
+    assert refusal(act, command("fan", state="on")) == ("INTERLOCK", "the relay is on: hot")
+    for args in (
+        {},
+        {"state": "of"},
+        {"state": "on", "for_s": 0},
+        {"state": "on", "fors": 1},
+        {"state": True},
+    ):
+        assert refusal(act, command("heater", **args))[0] == "BAD_ARGUMENTS"
+
+
+def test_interval_within_bounds(tmp_path: Path) -> None:
+    bounds = {"allow": ["interval"], "min_interval_s": 2, "max_interval_s": 60}
+    config = load(write_config(tmp_path, config_text(cup("cup-50m"), commands=bounds)))
+    loaded: list[Mapping[str, object]] = []
+
+    def load_with(given: Mapping[str, object]) -> str | None:
+        loaded.append(given)
+        return "no" if given['sensor."cup-50m".interval_s'] == 7 else None
+
+    act = interval(lambda: config, load_with)
+    assert act(command("cup-50m", interval_s=5))["interval_s"] == 5
+    for wrong_s in (1.9, 61):
+        assert refusal(act, command("cup-50m", interval_s=wrong_s))[0] == "OUT_OF_BOUNDS"
+    assert refusal(act, command("cup", interval_s=5))[0] == "UNKNOWN_TARGET"
+    assert refusal(act, command("cup-50m"))[0] == "BAD_ARGUMENTS"
+    assert loaded == [{'sensor."cup-50m".interval_s': 5}]
+    assert refusal(act, command("cup-50m", interval_s=7)) == ("CONFIG_REFUSED", "no")
+    assert load(tmp_path / "gateway.toml", loaded[0]).sensors[0].interval_s == 5
+
+
+def test_read_and_reload(tmp_path: Path) -> None:
+    config = load(write_config(tmp_path, config_text(cup())))
+    last: dict[str, dict[str, Any]] = {"cup-b.wind_speed": {}}
+    act = read(lambda: config, lambda: last)
+    assert refusal(act, command("cup"))[0] == "NO_READING"
+    last["cup.wind_speed"] = {"value": 7.1}
+    assert act(command("cup")) == {"readings": {"cup.wind_speed": {"value": 7.1}}}
+    assert reload(lambda _given: None)(command()) == {}
+    assert refusal(reload(lambda _given: "line 3"), command()) == ("CONFIG_REFUSED", "line 3")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {}, {"clock": "unsynced"}, {"mqtt_connected": False}, {"troubles": {"dht": "CHECKSUM"}},
+        {"relays": {"heater": {"problem": "busy"}}}, {"config": {"problems": ["p"], "error": None}},
+    ],
+)  # fmt: skip
+def test_self_test(wrong: Mapping[str, Any]) -> None:
+    status = {**GOOD, **wrong}
+    assert self_test(lambda: status)(command())["ok"] is (not wrong)
+
+
+@pytest.mark.parametrize(
+    ("commands", "problem"),
+    [
+        ({"allow": ["swich"]}, "commands.allow[1]: must be one of switch, read, interval, reload, self-test"),
+        ({"allow": ["switch fan"]}, 'commands.allow: there is no actuator "fan"'),
+        ({"allow": ["read cupp"]}, 'commands.allow: there is no sensor "cupp" (did you mean "cup"?)'),
+        ({"allow": ["reload now"]}, "reload has no target"),
+        ({"min_interval_s": 9, "max_interval_s": 8}, "commands.min_interval_s: must not be above"),
+    ],
+)
+def test_a_mistake_in_the_config_is_named(tmp_path: Path, commands: Any, problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(write_config(tmp_path, config_text(cup(), commands=commands)))
+    assert problem in str(error.value)
+
+
+def test_nothing_is_allowed_unless_it_is_listed() -> None:
+    assert not NO_COMMANDS.allows("switch", "heater")
