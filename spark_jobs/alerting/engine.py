@@ -67,15 +67,21 @@ class Engine:
             if sample.value is None:
                 continue
             events += channel.receive(sample)
-            events += self._evaluate(channel, sample, sample.value, live, now_us)
+            self._evaluate(channel, sample, sample.value, live, now_us, events)
         if arrived:
             self.caught_up = now_us - min(arrived.values()) <= _BEHIND_US
             self._changed.update(gateway for gateway, _ in arrived)
         return events
 
     def _evaluate(
-        self, channel: ChannelState, sample: Sample, value: float, live: bool, now_us: int
-    ) -> Iterator[AlertEvent]:
+        self,
+        channel: ChannelState,
+        sample: Sample,
+        value: float,
+        live: bool,
+        now_us: int,
+        events: list[AlertEvent],
+    ) -> None:
         good = sample.quality in EVALUATED
         for evaluator in channel.evaluators:
             # A value that doesn't move is flagged suspect for just that.
@@ -85,10 +91,10 @@ class Engine:
             if evaluator.late is not None:
                 self._late.add(channel.gateway)
             if change is not None:
-                yield AlertEvent(evaluator.rule, channel.gateway, channel.name, *change)
+                events.append(AlertEvent(evaluator.rule, channel.gateway, channel.name, *change))
         for pair, side in channel.pairs if good else ():
             if (change := pair.take(side, sample.time_us, value, live=live)) is not None:
-                yield AlertEvent(pair.rule, channel.gateway, pair.first, *change)
+                events.append(AlertEvent(pair.rule, channel.gateway, pair.first, *change))
 
     def _gateway(self, name: str) -> GatewayState:
         if (there := self._gateways.get(name)) is not None:

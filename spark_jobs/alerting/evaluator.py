@@ -60,29 +60,33 @@ class Track(Struct, array_like=True):
         direction: bool = False,
     ) -> Change | None:
         """Takes a value newer than all before it."""
+        alarm, since_us = self.alarm, None
         if isinstance(rule, Threshold):
             found = level(value, rule.above, rule.below, rule.clear)
-            seen = Observation(time_us, found, value, live, period_us)
         else:
-            seen = self._movement(rule, time_us, period_us, value, live, direction)
-        return self.alarm.step(seen, rule.hold_us)
+            found, value, since_us = self._movement(rule, time_us, period_us, value, direction)
+        if found != Level.VIOLATED and not alarm.raised:
+            # As nearly all are: the alarm's own step comes to the same, in three times the time.
+            alarm.last_us, alarm.since_us = time_us, None
+            return None
+        return alarm.step(Observation(time_us, found, value, live, period_us, since_us), rule.hold_us)
 
     def _movement(
-        self, rule: Stuck, time_us: int, period_us: int, value: float, live: bool, direction: bool
-    ) -> Observation:
+        self, rule: Stuck, time_us: int, period_us: int, value: float, direction: bool
+    ) -> tuple[Level, float, int | None]:
+        """Its level, how many seconds it has stood, and since when if not since this value."""
         gap = time_us - self.alarm.last_us > max(MIN_GAP_US, 3 * period_us)
         if rule.moving_above is not None and value <= rule.moving_above:
             self.anchor = None
         elif self.anchor is None and self.alarm.raised and self.alarm.since_us is not None:
             # An alert from before the state was lost: it stands by the value it is found at.
             self.anchor, self.anchor_us = value, self.alarm.since_us
-            return Observation(time_us, Level.VIOLATED, (time_us - self.anchor_us) / 1e6, live, period_us)
+            return Level.VIOLATED, (time_us - self.anchor_us) / 1e6, None
         elif self.anchor is None or gap or _apart(value, self.anchor, direction) > rule.tolerance:
             self.anchor, self.anchor_us = value, time_us
         else:
-            still_s = (time_us - self.anchor_us) / 1e6
-            return Observation(time_us, Level.VIOLATED, still_s, live, period_us, self.anchor_us)
-        return Observation(time_us, Level.NORMAL, 0.0, live, period_us)
+            return Level.VIOLATED, (time_us - self.anchor_us) / 1e6, self.anchor_us
+        return Level.NORMAL, 0.0, None
 
     @property
     def idle(self) -> bool:
@@ -193,10 +197,14 @@ class PairEvaluator:
     second: str
     alarm: Alarm = field(default_factory=Alarm)
     sides: tuple[_Side, _Side] = field(default_factory=lambda: (_Side(), _Side()))
+    direction: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.direction = is_direction(self.first)
 
     def take(self, side: int, time_us: int, value: float, *, live: bool) -> Change | None:
         """As ``Evaluator.take``; late readings of windows that are over are not evaluated."""
-        rule, direction = self.rule, is_direction(self.first)
+        rule, direction = self.rule, self.direction
         own = self.sides[side].add(time_us // rule.window_us, value, direction=direction)
         if own is None or own.number * rule.window_us <= self.alarm.last_us:
             return None

@@ -51,12 +51,13 @@ class Silence:
             self.rule, gateway, channel, Transition.RAISED, since_us, at_us, quiet_us / 1e6, True
         )
 
-    def end(self, gateway: str, channel: str | None, at_us: int) -> Iterator[AlertEvent]:
+    def end(self, gateway: str, channel: str | None, at_us: int) -> tuple[AlertEvent, ...]:
         """A reading of this time: clears an alert that was raised before it."""
         self.noticed_us = None
-        if self.since_us is not None and at_us > self.since_us:
-            since_us, self.since_us = self.since_us, None
-            yield AlertEvent(self.rule, gateway, channel, Transition.CLEARED, since_us, at_us, 0.0, True)
+        if self.since_us is None or at_us <= self.since_us:
+            return ()
+        since_us, self.since_us = self.since_us, None
+        return (AlertEvent(self.rule, gateway, channel, Transition.CLEARED, since_us, at_us, 0.0, True),)
 
     @property
     def raised(self) -> bool:
@@ -92,12 +93,16 @@ class ChannelState:
     last_us: int = -1
     period_us: int = 1_000_000
 
-    def receive(self, sample: Sample) -> Iterator[AlertEvent]:
+    def receive(self, sample: Sample) -> list[AlertEvent]:
         """Notes a reading that has a value."""
-        if sample.time_us > self.last_us:
-            for silence in self.silences:
-                yield from silence.end(self.gateway, self.name, sample.time_us)
-            self.last_us, self.period_us = sample.time_us, sample.period_us
+        if sample.time_us <= self.last_us:
+            return []
+        self.last_us, self.period_us = sample.time_us, sample.period_us
+        return [
+            event
+            for silence in self.silences
+            for event in silence.end(self.gateway, self.name, sample.time_us)
+        ]
 
 
 @dataclass(slots=True)
@@ -121,21 +126,22 @@ class GatewayState:
     arrived_us: int = field(init=False, default=-1)
     moving: bool = field(init=False, default=True)
 
-    def receive(self, sample: Sample, *, live: bool) -> Iterator[AlertEvent]:
+    def receive(self, sample: Sample, *, live: bool) -> list[AlertEvent]:
         """Notes any reading, a missing value too: it shows that the gateway works."""
         self.moving = True
+        events: list[AlertEvent] = []
         if sample.kafka_us > self.arrived_us:
             self.arrived_us = sample.kafka_us
             for silence in self.silences:
                 # What comes first is often a backlog, of the time before the alert.
                 since_us = silence.since_us or 0
                 at_us = sample.time_us if sample.time_us > since_us else sample.kafka_us
-                yield from silence.end(self.name, None, at_us)
-        if not live or sample.time_us <= self.horizon_us:
-            return
-        if sample.time_us - self.horizon_us > max(MIN_GAP_US, 3 * sample.period_us):
-            self.received_since_us = sample.time_us
-        self.horizon_us = sample.time_us
+                events += silence.end(self.name, None, at_us)
+        if live and sample.time_us > self.horizon_us:
+            if sample.time_us - self.horizon_us > max(MIN_GAP_US, 3 * sample.period_us):
+                self.received_since_us = sample.time_us
+            self.horizon_us = sample.time_us
+        return events
 
     def evaluate_silence(self, now_us: int) -> Iterator[AlertEvent]:
         """Raises what has been silent for too long."""
