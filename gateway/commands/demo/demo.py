@@ -52,7 +52,7 @@ class Demo:
         self._hints = (
             f"{sys.argv[0]} query --lake {layout.lake} "
             '"FROM statistics ORDER BY interval_start DESC LIMIT 9"',
-            "Other tables: readings, mast, presence, alerts, runs, quarantine",
+            "Other tables: readings, mast, presence, alerts, sites, runs, quarantine",
             f"Addresses and logs: {layout.workdir / 'demo.json'}",
         )
         self.interrupted = threading.Event()

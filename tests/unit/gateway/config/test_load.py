@@ -423,6 +423,8 @@ def test_examples_are_the_masts_they_describe(path: Path) -> None:
         30,
         50,
     }
+    site = simulated.site
+    assert (site.name, site.position, site.utc_offset) == ("Nagarkot", (27.7, 85.5), "+05:45")
     replay = load(EXAMPLES / "replay-nrg.toml")
     cups = [sensor.options for sensor in replay.sensors if sensor.driver == "hall-anemometer"]
     assert [(cup.slope, cup.offset, cup.at_rest) for cup in cups] == [
