@@ -105,7 +105,7 @@ lint:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A broker's start takes half the processor time with its classes archived, and the tests start twenty.
+# A broker starts with two thirds of the processor time where its classes are archived, and the tests start twenty.
 .jars/kafka/classes.jsa: .jars/kafka/.complete .ci/archive_classes.py | $(VENV)/.installed-dev
 	@PYTHONPATH=. $(BYTECODE) $(BIN)/python .ci/archive_classes.py .jars kafka
 

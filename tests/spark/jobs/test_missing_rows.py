@@ -43,7 +43,11 @@ def run(spark: SparkSession, settings: Settings, readings: Iterable[Reading], ba
 
 
 def store(
-    spark: SparkSession, settings: Settings, channel: str, *minutes: tuple[float, float | None]
+    spark: SparkSession,
+    settings: Settings,
+    channel: str,
+    *minutes: tuple[float, float | None],
+    gateway: str = "mast-07",
 ) -> None:
     """A record that was in force in these times, in minutes."""
 
@@ -52,7 +56,7 @@ def store(
 
     periods = [{"begin": time(begin), "end": time(end)} for begin, end in minutes]
     row = {
-        "gateway": "mast-07", "channel": channel, "cal": "5d1c0a7e", "periods": periods, "revision": 1,
+        "gateway": gateway, "channel": channel, "cal": "5d1c0a7e", "periods": periods, "revision": 1,
         "in_force": minutes[-1][1] is None, "interval_s": 2.0, "unit": "m/s", "updated_at": datetime.now(UTC),
     }  # fmt: skip
     location = ensure_table(spark, settings, CHANNELS)
@@ -115,33 +119,32 @@ def test_missing_intervals_follow_readings_and_records(
     assert contents(settings, "statistics") == before
 
 
-def test_what_retention_has_dropped_stays_away(spark: SparkSession, settings: Settings) -> None:
+def test_what_retention_has_dropped_stays_away_and_changes_before_a_lost_state_are_followed(
+    spark: SparkSession, settings: Settings
+) -> None:
+    """A day of one mast leaves; then the state is lost, as at an upgrade of a version that had none."""
     midnight = -(START_US % DAY_US) // M
 
-    def stored(*minutes: int, batch: int) -> list[int]:
-        cups = [reading(at - midnight + 9, 1.0, channel=CUP, at_us=START_US + at * M) for at in minutes]
-        run(spark, settings, cups, batch)
-        return sorted(rows(settings)[CUP])
+    def early(*minutes: int) -> list[Reading]:
+        seqs = ((at, at - midnight + 9) for at in minutes)
+        return [reading(seq, channel=BARO, gateway="mast-08", at_us=START_US + at * M) for at, seq in seqs]
 
-    assert stored(midnight - 3, midnight + 2, batch=0) == list(range(midnight - 3, midnight + 3))
+    run(spark, settings, [*early(midnight - 3, midnight + 2), minute(0, CUP), minute(5, CUP)], 0)
+    assert sorted(rows(settings)[BARO]) == list(range(midnight - 3, midnight + 3))
+    assert sorted(rows(settings)[CUP]) == [0, 1, 2, 3, 4, 5]
     statistics = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
     statistics.delete(f"unix_micros(interval_start) < {START_US + midnight * M}")
     # A record that comes later has nothing to add to the day that is gone.
-    store(spark, settings, CUP, (midnight - 99, None))
-    assert stored(midnight + 4, batch=1) == list(range(midnight, midnight + 5))
+    store(spark, settings, BARO, (midnight - 99, None), gateway="mast-08")
+    run(spark, settings, early(midnight + 4), 1)
+    assert sorted(rows(settings)[BARO]) == list(range(midnight, midnight + 5))
 
-
-def test_records_that_changed_before_the_state_was_lost_are_followed(
-    spark: SparkSession, settings: Settings
-) -> None:
-    """As at an upgrade of a version that had no state."""
-    run(spark, settings, [minute(0, CUP), minute(5, CUP)], 0)
-    assert sorted(rows(settings)[CUP]) == [0, 1, 2, 3, 4, 5]
     shutil.rmtree(settings.table("_progress_60s"))
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     store(spark, settings, CUP, (0, 1.5), (4, None))
-    run(spark, settings, [minute(6, CUP)], 1)
+    run(spark, settings, [minute(6, CUP)], 2)
     assert sorted(rows(settings)[CUP]) == [0, 4, 5, 6]
+    assert sorted(rows(settings)[BARO]) == list(range(midnight, midnight + 5))
 
 
 def test_a_review_that_is_cut_short_between_two_days_is_finished(
