@@ -19,7 +19,6 @@ from spark_jobs.schemas import CHANNELS, columns
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.missing import (
     LONGEST_US,
     changed_times,
@@ -29,8 +28,7 @@ from spark_jobs.transforms.missing import (
     times_in_force,
 )
 from spark_jobs.transforms.statistics import missing_statistics
-from tests.spark.jobs.test_jobs import store
-from tests.spark.records import reading, rows_of
+from tests.spark.records import append_readings, reading, rows_of
 from tests.spark.running import started
 
 S = 1_000_000
@@ -169,7 +167,6 @@ def test_missing_rows_follow_from_readings_and_records_whatever_their_order(
     cases = [Case.made(number, rounds) for number in numbers]
     later_s = 0.0
     monkeypatch.setattr(statistics, "now_us", lambda: now_us() + int(later_s * S))
-    sink = IngestSink(spark, settings)
     job = statistics.StatisticsJob(spark, settings)
     query = started(settings, job)
     for at in range(rounds):
@@ -182,7 +179,7 @@ def test_missing_rows_follow_from_readings_and_records_whatever_their_order(
             for case in cases
             for (gateway, channel), start_us in case.rounds[at].readings
         ]  # fmt: skip
-        store(spark, sink, arrived, at)
+        append_readings(spark, settings, arrived)
         query.processAllAvailable()
         later_s += 100.0
         if at % 3 == 0:

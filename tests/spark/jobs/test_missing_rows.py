@@ -20,10 +20,8 @@ from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import CHANNELS, READINGS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sinks.statistics import merge_statistics
-from spark_jobs.transforms.packing import packed
-from tests.spark.records import START_US, contents, encoded, kafka_frame, reading, rows_of
+from tests.spark.records import START_US, append_readings, contents, reading, rows_of
 from tests.spark.running import run_to_end
 
 M = 60_000_000
@@ -35,9 +33,8 @@ def minute(at: int, channel: str, period_ms: int = 1000) -> Reading:
     return reading(at + 1, float(at), channel=channel, at_us=START_US + at * M, period_ms=period_ms)
 
 
-def run(spark: SparkSession, settings: Settings, readings: Iterable[Reading], batch: int) -> None:
-    frame = kafka_frame(spark, encoded(readings), first_offset=batch * 1000)
-    IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", batch)
+def run(spark: SparkSession, settings: Settings, readings: Iterable[Reading]) -> None:
+    append_readings(spark, settings, readings)
     once = replace(settings, once=True)
     run_to_end(once, StatisticsJob(spark, once))
 
@@ -78,7 +75,7 @@ def test_missing_intervals_follow_readings_and_records(
     if not full:
         pytest.skip("only with --full: test_missing.py compares many masts' rows with the definition")
     first = [minute(0, CUP), minute(2, CUP), minute(6, CUP), minute(0, BARO)]
-    run(spark, settings, first, 0)
+    run(spark, settings, first)
     missing = (0, 60.0, 1)
     assert rows(settings) == {
         CUP: {at: missing if at not in (0, 2, 6) else (1, 60.0, 1) for at in range(7)},
@@ -94,7 +91,7 @@ def test_missing_intervals_follow_readings_and_records(
     store(spark, settings, BARO, (0, 3.5))
     store(spark, settings, VANE, (3.5, None))
     late = [minute(4, CUP, period_ms=2000)]
-    run(spark, settings, late, 1)
+    run(spark, settings, late)
     corrected = {
         CUP: {
             0: (1, 60.0, 1),
@@ -115,7 +112,7 @@ def test_missing_intervals_follow_readings_and_records(
     store(spark, settings, CUP, (0, 1.5), (2, None))
     store(spark, settings, BARO, (0, 3.5))
     store(spark, settings, VANE, (3.5, None))
-    run(spark, settings, [*late, *reversed(first)], 0)
+    run(spark, settings, [*late, *reversed(first)])
     assert contents(settings, "statistics") == before
 
 
@@ -129,20 +126,20 @@ def test_what_retention_has_dropped_stays_away_and_changes_before_a_lost_state_a
         seqs = ((at, at - midnight + 9) for at in minutes)
         return [reading(seq, channel=BARO, gateway="mast-08", at_us=START_US + at * M) for at, seq in seqs]
 
-    run(spark, settings, [*early(midnight - 3, midnight + 2), minute(0, CUP), minute(5, CUP)], 0)
+    run(spark, settings, [*early(midnight - 3, midnight + 2), minute(0, CUP), minute(5, CUP)])
     assert sorted(rows(settings)[BARO]) == list(range(midnight - 3, midnight + 3))
     assert sorted(rows(settings)[CUP]) == [0, 1, 2, 3, 4, 5]
     statistics = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
     statistics.delete(f"unix_micros(interval_start) < {START_US + midnight * M}")
     # A record that comes later has nothing to add to the day that is gone.
     store(spark, settings, BARO, (midnight - 99, None), gateway="mast-08")
-    run(spark, settings, early(midnight + 4), 1)
+    run(spark, settings, early(midnight + 4))
     assert sorted(rows(settings)[BARO]) == list(range(midnight, midnight + 5))
 
     shutil.rmtree(settings.table("_progress_60s"))
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     store(spark, settings, CUP, (0, 1.5), (4, None))
-    run(spark, settings, [minute(6, CUP)], 2)
+    run(spark, settings, [minute(6, CUP)])
     assert sorted(rows(settings)[CUP]) == [0, 4, 5, 6]
     assert sorted(rows(settings)[BARO]) == list(range(midnight, midnight + 5))
 
@@ -154,9 +151,8 @@ def test_a_review_that_is_cut_short_between_two_days_is_finished(
     settings, days = replace(settings, interval_s=21_600), 3
     before_us = START_US - days * DAY_US
     first = [reading(1, channel=BARO, at_us=before_us), reading(2, channel=CUP, at_us=START_US)]
-    run(spark, settings, first, 0)
-    frame = kafka_frame(spark, encoded([reading(1, channel=CUP, at_us=before_us)]), first_offset=1000)
-    IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", 1)
+    run(spark, settings, first)
+    append_readings(spark, settings, [reading(1, channel=CUP, at_us=before_us)])
     feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2)
     late = feed.load(settings.table(READINGS.name))
     with monkeypatch.context() as cut:

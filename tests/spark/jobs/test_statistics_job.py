@@ -19,11 +19,9 @@ from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks import statistics_progress
 from spark_jobs.sinks.delta import latest_version
-from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.statistics import interval_statistics
-from tests.spark.jobs.test_jobs import M, rows, store
-from tests.spark.records import START_US, encoded, kafka_frame, reading, rows_of
+from tests.spark.jobs.test_jobs import M, rows
+from tests.spark.records import START_US, append_readings, reading, rows_of
 from tests.spark.running import started
 
 
@@ -59,13 +57,12 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(settings, once=False, open_every_s=0.0)
-    sink = IngestSink(spark, settings)
     with running(spark, settings) as (job, query):
-        store(spark, sink, [reading(1, 4.0)], 0)
+        append_readings(spark, settings, [reading(1, 4.0)])
         query.processAllAvailable()
         # That it is open is shown once, and not what comes later: it is not to be.
         assert rows(settings) == {0: (0, 1, 4.0)}
-        store(spark, sink, [reading(2, 6.0)], 1)
+        append_readings(spark, settings, [reading(2, 6.0)])
         query.processAllAvailable()
         job.tick()
         assert rows(settings) == {0: (0, 1, 4.0)}
@@ -73,7 +70,7 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
         assert rows(settings) == {0: (0, 2, 5.0)}
         # Its last reading and those of the next come together: all but the last are over as they arrive.
         backlog = [reading(3, 8.0), *(reading(60 * at + 1, float(at)) for at in (1, 2, 3, 4))]
-        store(spark, sink, backlog, 2)
+        append_readings(spark, settings, backlog)
         query.processAllAvailable()
         assert rows(settings) == {
             0: (1, 3, 6.0),
@@ -89,7 +86,7 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
         version = latest_version(spark, settings.table(STATISTICS.name))
         job.tick()
         assert latest_version(spark, settings.table(STATISTICS.name)) == version
-        store(spark, sink, [reading(242, 5.0)], 3)
+        append_readings(spark, settings, [reading(242, 5.0)])
         query.processAllAvailable()
         job.tick()
         assert rows(settings)[4] == (0, 2, 4.5)
@@ -101,7 +98,7 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
             monkeypatch.undo()
             found = compute(*given)
             found = found.localCheckpoint()
-            store(spark, sink, [reading(243, 6.0), reading(301, 1.0)], 4)
+            append_readings(spark, settings, [reading(243, 6.0), reading(301, 1.0)])
             query.processAllAvailable()
             return found
 
@@ -114,10 +111,9 @@ def test_silence_closes_a_minute_after_the_end_and_the_last_reading(
     spark: SparkSession, settings: Settings, clock: Clock
 ) -> None:
     settings = replace(settings, once=False)
-    sink = IngestSink(spark, settings)
     twin = "twin.wind_speed"
     with running(spark, settings) as (job, query):
-        store(spark, sink, [reading(1), reading(1, channel=twin)], 0)
+        append_readings(spark, settings, [reading(1), reading(1, channel=twin)])
         query.processAllAvailable()
         job.settle()
         # Its end is long ago, but it may still be coming in.
@@ -128,7 +124,7 @@ def test_silence_closes_a_minute_after_the_end_and_the_last_reading(
         # One goes on: its newest interval is where the other is missing once it is over, and not before.
         # The other one's come late: they are corrections.
         clock.us = now_us()
-        store(spark, sink, [reading(121), reading(2, 9.25, channel=twin)], 1)
+        append_readings(spark, settings, [reading(121), reading(2, 9.25, channel=twin)])
         query.processAllAvailable()
         job.settle()
 
@@ -160,8 +156,7 @@ def test_a_gateway_that_fell_silent_is_missing_if_it_was_live(
     with running(spark, settings) as (job, query):
         live = [reading(at + 1, gateway="live", at_us=begin_us + at * length_us) for at in (0, 1)]
         replayed = [reading(1, gateway="old"), reading(601, gateway="old")]
-        frame = kafka_frame(spark, encoded([*live, *replayed]), kafka_us=now_us())
-        IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", 0)
+        append_readings(spark, settings, [*live, *replayed], kafka_us=now_us())
         query.processAllAvailable()
 
         def after_s(seconds: float) -> list[tuple[str, int]]:
@@ -180,9 +175,8 @@ def test_a_gateway_that_fell_silent_is_missing_if_it_was_live(
         assert after_s(1501.0) == [("live", 2)]
         # A late reading, of an interval that is closed hours after it, makes no replay of a live mast.
         clock.us += 7_200_000_000
-        late = encoded([reading(3, gateway="live", at_us=begin_us + M)])
-        frame = kafka_frame(spark, late, first_offset=9, kafka_us=now_us())
-        IngestSink(spark, settings).write(packed(frame, "dead"), "ingest-test", 1)
+        late = [reading(3, gateway="live", at_us=begin_us + M)]
+        append_readings(spark, settings, late, kafka_us=now_us())
         query.processAllAvailable()
         assert len(after_s(40 * 86_400.0)) == 31 * 144 - 1
 
@@ -190,9 +184,8 @@ def test_a_gateway_that_fell_silent_is_missing_if_it_was_live(
 def test_it_goes_on_from_a_lake_without_its_state_or_rows(spark: SparkSession, settings: Settings) -> None:
     """One of an older version has no state, and open rows of intervals that are over too."""
     settings = replace(settings, once=False)
-    sink = IngestSink(spark, settings)
     with running(spark, settings) as (_, query):
-        store(spark, sink, [reading(1, 4.0), reading(241, 2.0), reading(301, 6.0)], 0)
+        append_readings(spark, settings, [reading(1, 4.0), reading(241, 2.0), reading(301, 6.0)])
         query.processAllAvailable()
     table = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
     table.update(f"unix_micros(interval_start) = {START_US + 4 * M}", {"version": "0"})
@@ -201,7 +194,7 @@ def test_it_goes_on_from_a_lake_without_its_state_or_rows(spark: SparkSession, s
     with running(spark, settings) as (_, query):
         assert rows(settings)[4] == (1, 1, 2.0)
         assert rows(settings)[5] == (0, 1, 6.0)
-        store(spark, sink, [reading(302, 8.0), reading(421, 1.0)], 1)
+        append_readings(spark, settings, [reading(302, 8.0), reading(421, 1.0)])
         query.processAllAvailable()
         assert rows(settings) == {
             0: (1, 1, 4.0),
@@ -229,14 +222,13 @@ def test_a_lost_state_loses_no_interval(spark: SparkSession, settings: Settings,
     if not full:
         pytest.skip("only with --full: a lake of an older version has no state either")
     settings = replace(settings, once=False, open_every_s=0.0)
-    sink = IngestSink(spark, settings)
     with running(spark, settings) as (_, query):
-        store(spark, sink, [reading(1, 4.0), reading(2, 6.0)], 0)
+        append_readings(spark, settings, [reading(1, 4.0), reading(2, 6.0)])
         query.processAllAvailable()
     shutil.rmtree(settings.table("_progress_60s"))
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     with running(spark, settings) as (_, query):
-        store(spark, sink, [reading(121, 1.0)], 1)
+        append_readings(spark, settings, [reading(121, 1.0)])
         query.processAllAvailable()
         assert rows(settings) == {0: (1, 2, 5.0), 1: (1, 0, None), 2: (0, 1, 1.0)}
 
@@ -245,13 +237,12 @@ def test_an_open_row_whose_readings_have_left_is_closed_as_it_is(
     spark: SparkSession, settings: Settings
 ) -> None:
     settings = replace(settings, once=False, open_every_s=0.0)
-    sink = IngestSink(spark, settings)
     with running(spark, settings) as (_, query):
-        store(spark, sink, [reading(1, 4.0), reading(2, 6.0)], 0)
+        append_readings(spark, settings, [reading(1, 4.0), reading(2, 6.0)])
         query.processAllAvailable()
         assert rows(settings) == {0: (0, 2, 5.0)}
         DeltaTable.forPath(spark, settings.table(READINGS.name)).delete()
-        store(spark, sink, [reading(61, 1.0)], 1)
+        append_readings(spark, settings, [reading(61, 1.0)])
         query.processAllAvailable()
         assert rows(settings) == {0: (1, 2, 5.0), 1: (0, 1, 1.0)}
 
@@ -273,10 +264,9 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
         # The twin misses what the cup goes on by, without a reading in the batch.
         [reading(3, 8.0), reading(61, 1.0), reading(301, 2.0)],
     ]
-    sink = IngestSink(spark, settings)
     cuts = 0
     for at, batch in enumerate(batches):
-        store(spark, sink, batch, at)
+        append_readings(spark, settings, batch)
         feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", at + 1)
         changes = feed.load(settings.table(READINGS.name))
         with monkeypatch.context() as cut:
@@ -316,9 +306,8 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
 
 
 def test_once_closes_as_it_goes(spark: SparkSession, settings: Settings) -> None:
-    sink = IngestSink(spark, settings)
     for at in range(2):
-        store(spark, sink, [reading(60 * at + 1, 1.0), reading(60 * at + 2, 3.0)], at)
+        append_readings(spark, settings, [reading(60 * at + 1, 1.0), reading(60 * at + 2, 3.0)])
         job = statistics.StatisticsJob(spark, settings)
         query = started(settings, job)
         query.awaitTermination()
@@ -332,25 +321,24 @@ def test_late_readings_do_not_take_the_place_of_those_that_have_left_the_lake(
 ) -> None:
     """Days leave ``readings``, and what comes for them later is all that can be read of them."""
     settings = replace(settings, once=False, open_every_s=0.0)
-    sink = IngestSink(spark, settings)
     with running(spark, settings) as (job, query):
 
-        def run(*seqs: int, batch: int) -> dict[int, tuple[int, int, float | None]]:
-            store(spark, sink, [reading(seq, float(seq)) for seq in seqs], batch)
+        def run(*seqs: int) -> dict[int, tuple[int, int, float | None]]:
+            append_readings(spark, settings, [reading(seq, float(seq)) for seq in seqs])
             query.processAllAvailable()
             return rows(settings)
 
-        run(1, 2, 3, 121, batch=0)
+        run(1, 2, 3, 121)
         job.finish()
         assert rows(settings)[0] == (1, 3, 2.0)
         # Late ones of a day that is there are added to it, by a clock that is slow, too.
         table = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
         table.update(set={"updated_at": "updated_at - interval 9 minutes"})
-        kept = run(4, batch=1)
+        kept = run(4)
         assert kept == {0: (2, 4, 2.5), 1: (1, 0, None), 2: (1, 1, 121.0)}
         # Rows of which readings were ingested within ten minutes are taken for ones of clocks that differ.
         table.update(set={"updated_at": "updated_at - interval 1 hour"})
         DeltaTable.forPath(spark, settings.table("readings")).delete("date <= '2026-05-28'")
         # More than before. Of an interval that had none they are all there is; later ones count with them.
-        assert run(5, 6, 7, 8, 9, 10, 61, batch=2) == {**kept, 1: (2, 1, 61.0)}
-        assert run(63, batch=3) == {**kept, 1: (3, 2, 62.0)}
+        assert run(5, 6, 7, 8, 9, 10, 61) == {**kept, 1: (2, 1, 61.0)}
+        assert run(63) == {**kept, 1: (3, 2, 62.0)}
