@@ -85,6 +85,8 @@ def _summary(status: Mapping[str, Any]) -> str:
         )
     for name, relay in (status.get("relays") or {}).items():
         problem += f"\nrelay {name}: {relay['state']} ({relay['problem'] or relay['why']})"
+    if (commands := status.get("commands") or {}).get("problem"):
+        problem += f"\ncommands can't be read: {commands['problem']}"
     if status.get("site_moved_m") is not None:
         problem += f"\n{SITE_MOVED.format(status['site_moved_m'])}: {SITE_REMEDY}"
     for each in (status.get("config") or {}).get("problems", ()):

@@ -12,7 +12,6 @@ from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
     COMMAND_RESULTS_TOPIC,
-    COMMANDS_TOPIC,
     DEAD_LETTER_TOPIC,
     EVENTS_TOPIC,
     RAW_TOPIC,
@@ -193,7 +192,7 @@ def wanted_topics(config: Config) -> set[str]:
     quantities = {channel.quantity for sensor in config.sensors for channel in sensor.channels}
     topics = {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
     topics |= {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
-    topics |= {COMMANDS_TOPIC, COMMAND_RESULTS_TOPIC} if config.commands.allow else set()
+    topics |= {COMMAND_RESULTS_TOPIC} if config.commands.allow else set()
     topics |= {SITES_TOPIC} if config.site.position is not None else set()
     for forward in config.forwards:
         template = forward.topic or (RAW_TOPIC if forward.payload == "raw" else config.kafka.topic)

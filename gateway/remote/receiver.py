@@ -139,7 +139,7 @@ class CommandReceiver:
     def _reader(self, history: History) -> KeyReader:
         config = self._config
         key, metered = config.gateway.id.encode(), config.uplink.mode == "metered"
-        properties = {**config.kafka.properties, "client.id": f"{config.gateway.id}-commands"}
+        properties = {**config.kafka.properties, "client.id": "commands"}
         servers = config.kafka.bootstrap_servers
         reader = KeyReader(servers, properties, COMMANDS_TOPIC, key, history.place, patient=not metered)
         history.pass_over(reader.place)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from confluent_kafka import Producer
 from paho.mqtt import subscribe
 
@@ -39,13 +40,14 @@ args = { state = "off", for_s = 1800 }
 ALLOW = ["switch heater", "read", "interval cup", "self-test"]
 
 
-def mast_config(name: str, *allow: str) -> str:
+def mast_config(name: str, *allow: str, **uplink: Any) -> str:
     return config_text(
         cup(),
         dht(),
         gateway={"id": name},
         actuator=[HEATER],
         commands={"allow": list(allow)},
+        uplink=uplink or None,
         outbox={"commit_interval_s": 0.2},
     )
 
@@ -99,8 +101,9 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
         result: dict[str, Any] = json.loads(done.stdout)["result"]
         return done.returncode, result
 
-    with run_gateway(tmp_path, mast_config(name, *ALLOW), name, provisioned, mosquitto) as mast:
+    with run_gateway(tmp_path, mast_config(name), name, provisioned, mosquitto) as mast:
         eventually(mast.sampled)
+        assert mast.reload(mast_config(name, *ALLOW)) is None
         eventually(lambda: heater(mast), until=lambda found: found == ("on", 1))
         alerted = alerted_command(name)
         publish(provisioned, alerted)
@@ -115,7 +118,9 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
         assert heater(mast) == ("on", 3)
         code, result = sent("interval", "cup", "--arg", "interval_s=2")
         assert code == 0
-        assert mast.status()["channels"]["cup.wind_speed"]["period_ms"] in (1000, 2000)
+        eventually(
+            lambda: mast.status()["channels"]["cup.wind_speed"]["period_ms"], until=lambda now: now == 2000
+        )
         code, result = sent("read", "dht")
         assert result["result"]["readings"]["dht.temperature"]["unit"] == "Cel"
         assert sent("reload")[1]["reason"] == "NOT_ALLOWED"
@@ -139,3 +144,18 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
     assert {each.reason for each in found[None]} == {"MALFORMED"}
     listed = fieldgate("command", "list", name, "--bootstrap-servers", provisioned)
     assert f"{alerted.id} switch heater: done" in listed.stdout
+
+
+def test_on_a_metered_uplink_they_come_with_the_batches(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path, full: bool
+) -> None:
+    if not full:
+        pytest.skip("another gateway")
+    name = unique_name("mast")
+    text = mast_config(name, *ALLOW, mode="metered", batch_s=4)
+    with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
+        eventually(lambda: mast.status()["confirmed"])
+        for number in range(3):
+            publish(provisioned, command(name, f"c{number}", "self-test"))
+            eventually(lambda: results(provisioned, name), until=lambda found: f"c{number}" in found)  # noqa: B023
+    assert {of[0].outcome for of in results(provisioned, name).values()} == {"done"}
