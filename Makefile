@@ -139,10 +139,10 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
 # requirements.lock is a part of requirements-dev.lock; systemd-python has no wheel, and a demo no journal.
 lock:
 	$(BIN)/python -m pip install --quiet uv
-	$(COMPILE) --extra pi --extra modbus --extra spark --extra anomaly --extra analyst --extra dev \
+	$(COMPILE) --extra pi --extra modbus --extra spark --extra anomaly --extra analyst --extra dashboard --extra dev \
 	  pyproject.toml -o requirements-dev.lock
 	$(COMPILE) --constraint requirements-dev.lock --no-emit-package systemd-python \
-	  --extra pi --extra modbus --extra spark --extra analyst pyproject.toml -o requirements.lock
+	  --extra pi --extra modbus --extra spark --extra analyst --extra dashboard pyproject.toml -o requirements.lock
 	$(COMPILE) tests/support/moto.in -o tests/support/moto.lock
 
 clean:

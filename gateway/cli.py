@@ -57,6 +57,10 @@ COMMANDS: Final = {
         "", "SQL over the tables of a lake", ("duckdb", "deltalake"),
         "queries need the extra 'analyst': pip install 'fieldgate[analyst]'",
     ),
+    "dashboard": Command(
+        "", "pages over the tables of a lake: fleet, masts, alerts", ("nicegui", "duckdb", "deltalake"),
+        "the pages need the extra 'dashboard': pip install 'fieldgate[dashboard]'",
+    ),
     "demo": Command(
         "demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb", "deltalake"),
         "the demo runs the whole pipeline: from a clone, with make run",
@@ -140,7 +144,15 @@ def _query(arguments: Sequence[str]) -> int:
     return run(list(arguments))
 
 
-_PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {"jobs": _jobs, "query": _query}
+def _dashboard(arguments: Sequence[str]) -> int:
+    from cloud.dashboard.command import run
+
+    return run(list(arguments))
+
+
+_PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
+    "jobs": _jobs, "query": _query, "dashboard": _dashboard,
+}  # fmt: skip
 """Commands that parse their arguments themselves."""
 
 

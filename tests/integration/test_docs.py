@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 import pytest
 
+from cloud.dashboard.command import parser as dashboard_parser
 from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.alert_records import AlertRecord
@@ -83,6 +84,9 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
                         yield block.place, words[1:]
 
 
+PASSED_ON: Final = {"query": query_parser, "dashboard": dashboard_parser}
+
+
 @pytest.mark.parametrize(("place", "words"), list(command_lines()))
 def test_a_command_of_a_page_is_one(
     place: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,7 +96,7 @@ def test_a_command_of_a_page_is_one(
         return
     assert name in COMMANDS, place
     if name != "jobs":
-        (query_parser() if name == "query" else parser_of(name)).parse_args(arguments)
+        (PASSED_ON[name]() if name in PASSED_ON else parser_of(name)).parse_args(arguments)
         return
     monkeypatch.chdir(tmp_path)
     shutil.copy(PROJECT / "spark_jobs" / "alerting" / "default_rules.toml", "rules.toml")

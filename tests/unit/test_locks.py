@@ -39,7 +39,7 @@ def test_the_demos_lock_is_a_part_of_the_tests_lock() -> None:
 
 
 def test_each_lock_has_what_it_is_for() -> None:
-    demo = named("pi", "modbus", "spark", "analyst") - WITHOUT_WHEEL
+    demo = named("pi", "modbus", "spark", "analyst", "dashboard") - WITHOUT_WHEEL
     assert demo <= names(RUN)
     assert demo | named("pi", "anomaly", "dev") <= names(DEV)
     # Something of the demo's depends on packaging too.

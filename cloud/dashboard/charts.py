@@ -1,0 +1,379 @@
+"""Rows as ECharts' options. Pure; colours are readable on light and on dark, the background is the page's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from cloud.dashboard.plots import (
+    BLUE,
+    GRID,
+    INK,
+    ORANGE,
+    QUALITY,
+    STATES,
+    Options,
+    axis,
+    heat,
+    legend,
+    plain,
+    rounded,
+)
+from cloud.dashboard.reading import Frame
+
+_SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
+_CLASSES: Final = (("A", 0.16), ("B", 0.14), ("C", 0.12))
+"""IEC 61400-1's classes of turbulence by their reference intensity at 15 m/s."""
+
+
+def series_data(frame: Frame) -> list[list[list[Any]]]:
+    """The data of each line of ``series``, in its order: what a zoom puts in their place."""
+    rows = frame.dicts()
+    low = [[row["time"], rounded(row["low"], 5)] for row in rows]
+    band = [
+        [
+            row["time"],
+            None if row["low"] is None or row["high"] is None else rounded(row["high"] - row["low"], 5),
+        ]
+        for row in rows
+    ]
+    value = [[row["time"], rounded(row["value"], 5)] for row in rows]
+    marked = [
+        [
+            [row["time"], rounded(row["value"], 5)]
+            for row in rows
+            if _worst(row) == name and row["value"] is not None
+        ]
+        for name in ("suspect", "fail")
+    ]
+    shares = [
+        [[row["time"], rounded(row[name] or 0.0, 3) if row["good"] is not None else 0.0] for row in rows]
+        for name in list(QUALITY)[:-1]
+    ]
+    missing = [
+        [row["time"], 1.0 if row["good"] is None else rounded(max(0.0, 1.0 - sum(row[each] or 0.0 for each in
+         ("good", "not_evaluated", "suspect", "fail"))), 3)] for row in rows
+    ]  # fmt: skip
+    return [low, band, value, *marked, *shares, missing]
+
+
+def _worst(row: Mapping[str, Any]) -> str | None:
+    """What at least a twentieth of a bucket's samples are, the worse first."""
+    return next((name for name in ("fail", "suspect") if (row[name] or 0.0) >= 0.05), None)
+
+
+def series(
+    frame: Frame, channel: str, unit: str, begin_ms: int, end_ms: int, *, is_direction: bool
+) -> Options:
+    """A channel over time: mean and band, dots where quality is poor, and shares of quality below."""
+    low, band, value, suspect, fail, *shares = series_data(frame)
+    line: Options = {"type": "line", "showSymbol": False, "connectNulls": False}
+    hidden = {
+        **line,
+        "stack": "band",
+        "silent": True,
+        "lineStyle": {"opacity": 0},
+        "tooltip": {"show": False},
+    }
+    drawn: list[Options] = [
+        {**hidden, "name": "lowest", "data": low},
+        {**hidden, "name": "lowest to highest", "data": band, "areaStyle": {"color": BLUE, "opacity": 0.16}},
+        # Of directions dots: a line from 359 to 1° would cross the whole chart.
+        {**line, "name": channel, "data": value, "itemStyle": {"color": BLUE},
+         "lineStyle": {"color": BLUE, "width": 0 if is_direction else 1.5},
+         **({"showSymbol": True, "symbol": "circle", "symbolSize": 3} if is_direction else {})},
+        *(
+            {"type": "scatter", "name": f"{name} mean", "data": data, "symbolSize": 5, "silent": True,
+             "itemStyle": {"color": QUALITY[name]}, "tooltip": {"show": False}, "z": 5}
+            for name, data in (("suspect", suspect), ("fail", fail))
+        ),
+        *(
+            {"type": "bar", "name": name.replace("_", " "), "stack": "quality", "data": data, "xAxisIndex": 1,
+             "yAxisIndex": 1, "itemStyle": {"color": QUALITY[name]}, "barCategoryGap": "0%", "silent": True,
+              "large": False}
+            for name, data in zip(QUALITY, shares, strict=True)
+        ),
+    ]  # fmt: skip
+    time = {"type": "time", "min": begin_ms, "max": end_ms, "axisLine": {"lineStyle": {"color": INK}}}
+    return {
+        "animation": False, "useUTC": True,
+        "grid": [{"left": 56, "right": 18, "top": 34, "bottom": 96}, {"left": 56, "right": 18, "height": 14,
+         "bottom": 54}],
+        "legend": legend(*(name.replace("_", " ") for name in QUALITY)),
+        "tooltip": {"trigger": "axis", "confine": True,
+         ":valueFormatter": "v => v == null ? '–' : +(+v).toPrecision(4)"},
+        "axisPointer": {"link": [{"xAxisIndex": "all"}]},
+        "xAxis": [
+            {**time, "axisLabel": {"color": INK, "hideOverlap": True}, "splitLine": {"show": True,
+             "lineStyle": {"color": GRID}}},
+            {**time, "gridIndex": 1, "axisLabel": {"show": False}, "axisTick": {"show": False}},
+        ],
+        "yAxis": [
+            {**axis(unit, nameGap=38), **({"min": 0, "max": 360, "interval": 90} if is_direction else {})},
+            {"type": "value", "gridIndex": 1, "min": 0, "max": 1, "show": False},
+        ],
+        "dataZoom": [
+            {"type": "inside", "xAxisIndex": [0, 1], "filterMode": "none", "zoomOnMouseWheel": "ctrl",
+             "throttle": 150},
+            {"type": "slider", "xAxisIndex": [0, 1], "filterMode": "none", "height": 22, "bottom": 8,
+             "throttle": 150,
+             "borderColor": GRID, "showDataShadow": False, "textStyle": {"color": INK}},
+        ],
+        "series": drawn,
+    }  # fmt: skip
+
+
+def wind_rose(frame: Frame) -> Options:
+    """Stacked bars on the compass, a sector each, by class of speed."""
+    rows = frame.dicts()
+    compass = ("N", "", "NE", "", "E", "", "SE", "", "S", "", "SW", "", "W", "", "NW", "")
+    stacks: list[Options] = []
+    for at, colour in enumerate(_SPEEDS):
+        by_sector = {row["sector"]: row["share"] for row in rows if row["from_mps"] == 3 * at}
+        name = f"{3 * at}–{3 * at + 3}" if at < len(_SPEEDS) - 1 else f"≥ {3 * at} m/s"
+        data = [rounded(100 * by_sector.get(22.5 * sector, 0.0), 3) for sector in range(16)]
+        stacks.append({"type": "bar", "coordinateSystem": "polar", "stack": "rose", "name": name,
+         "data": data,
+                       "itemStyle": {"color": colour}, "barCategoryGap": "12%"})  # fmt: skip
+    names = [each["name"] for each in stacks]
+    # Turned by half a sector: a category's bar is drawn from its beginning, and north is its middle.
+    turned = {"type": "category", "data": list(compass), "startAngle": 101.25, "axisTick": {"show": False}}
+    label = {"color": INK, "interval": 1}
+    return {
+        "animation": False, "polar": {"center": ["50%", "54%"], "radius": ["6%", "74%"]},
+        "angleAxis": {**turned, "axisLabel": label, "axisLine": {"lineStyle": {"color": GRID}},
+                      "splitLine": {"show": False}},
+        "radiusAxis": {"axisLabel": {"color": INK, "formatter": "{value} %", "fontSize": 10},
+                       "axisLine": {"show": False}, "axisTick": {"show": False},
+                       "splitNumber": 3, "splitLine": {"lineStyle": {"color": GRID}}, "z": 9},
+        "tooltip": {"trigger": "item", "confine": True, ":valueFormatter": "v => v + ' %'"},
+        "legend": legend(*names), "series": stacks,
+    }  # fmt: skip
+
+
+def distribution(frame: Frame) -> Options:
+    """Bars of what was measured, a line of the Weibull distribution."""
+    bars = [[row["from_mps"] + 0.5, rounded(100 * row["share"])] for row in frame.dicts()]
+    line = [[row["from_mps"] + 0.5, rounded(100 * row["weibull_share"])] for row in frame.dicts()]
+    row = frame.dicts()[0] if frame.rows else {}
+    name = (
+        f"Weibull A {row['weibull_a_mps']:.2f} m/s, k {row['weibull_k']:.2f}"
+        if row.get("weibull_k")
+        else "Weibull: none"
+    )
+    drawn: list[Options] = [
+        {"type": "bar", "name": "measured", "data": bars, "itemStyle": {"color": BLUE, "opacity": 0.75},
+         "barCategoryGap": "8%"},
+        {"type": "line", "name": name, "data": line, "smooth": True, "showSymbol": False,
+         "lineStyle": {"color": ORANGE, "width": 2},
+         "itemStyle": {"color": ORANGE}},
+    ]  # fmt: skip
+    return plain(axis("m/s", min=0), axis("% of intervals", min=0), drawn, legend=legend("measured", name))
+
+
+def diurnal(frame: Frame, unit: str, *, is_direction: bool) -> Options:
+    """Mean by hour with the band of 80 % of intervals; with several months a map of month and hour."""
+    rows = frame.dicts()
+    months = sorted({row["month"] for row in rows})
+    if len(months) > 2:
+        cells = [[row["hour"], months.index(row["month"]), rounded(row["mean"])] for row in rows]
+        means = [cell[2] for cell in cells if cell[2] is not None]
+        return heat(
+            [f"{hour:02d}" for hour in range(24)], months, cells,
+            {"min": min(means, default=0), "max": max(means, default=1), "inRange": {"color": ["#1f4e9c",
+             "#4a90d9", "#f2e9c9", "#e0622f"]}},
+        )  # fmt: skip
+    palette = (BLUE, ORANGE)
+    drawn: list[Options] = []
+    for month, colour in zip(months, palette, strict=False):
+        of = [row for row in rows if row["month"] == month]
+        hidden = {
+            "type": "line",
+            "stack": month,
+            "showSymbol": False,
+            "silent": True,
+            "lineStyle": {"opacity": 0},
+            "tooltip": {"show": False},
+        }
+        if not is_direction:
+            drawn += [
+                {**hidden, "name": f"10 % {month}", "data": [[row["hour"],
+                 rounded(row["p10"])] for row in of]},
+                {**hidden, "name": f"band {month}", "data": [[row["hour"],
+                 rounded(row["p90"] - row["p10"])] for row in of],
+                 "areaStyle": {"color": colour, "opacity": 0.13}},
+            ]  # fmt: skip
+        drawn.append({"type": "line", "name": month, "data": [[row["hour"],
+         rounded(row["mean"])] for row in of],
+                      "showSymbol": is_direction, "lineStyle": {"color": colour,
+                       "width": 0 if is_direction else 2},
+                      "itemStyle": {"color": colour}})  # fmt: skip
+    return plain(
+        axis("hour of the site's day", min=0, max=23), axis(unit, nameGap=38), drawn, legend=legend(*months)
+    )
+
+
+def recovery(frame: Frame) -> Options:
+    """A square for each channel and day, from red (none) to green."""
+    rows = frame.dicts()
+    days, channels = (sorted({row[name] for row in rows}) for name in ("day", "channel"))
+    at_day = {day: at for at, day in enumerate(days)}
+    at_channel = {channel: at for at, channel in enumerate(channels)}
+    cells = [
+        [at_day[row["day"]], at_channel[row["channel"]], rounded(100 * row["recovery"], 3)]
+        for row in rows
+        if row["recovery"] is not None
+    ]
+    pieces = [
+        {"gte": 98, "label": "≥ 98 %", "color": "#35a06b"}, {"gte": 90, "lt": 98, "label": "90–98 %",
+         "color": "#a3cf62"},
+        {"gte": 50, "lt": 90, "label": "50–90 %", "color": "#e6b02e"}, {"lt": 50, "label": "< 50 %",
+         "color": "#d9534f"},
+    ]  # fmt: skip
+    return heat(
+        [day[5:] for day in days], channels, cells, {"type": "piecewise", "pieces": pieces, "itemHeight": 9}
+    )
+
+
+def shear(frame: Frame) -> Options:
+    """Speed over height: what was measured, and the power law of the mean exponent through the highest."""
+    rows = [row for row in frame.dicts() if row["mean_speed"] is not None]
+    points = [[rounded(row["mean_speed"]), row["height_m"]] for row in rows]
+    alpha = rows[0]["shear_alpha"] if rows else None
+    law: list[Any] = []
+    if alpha is not None:
+        top = rows[-1]
+        heights = [top["height_m"] * (at + 1) / 12 for at in range(15)]
+        law = [[rounded(top["mean_speed"] * (z / top["height_m"]) ** alpha), rounded(z)] for z in heights]
+    name = (
+        "power law"
+        if alpha is None
+        else f"power law, α {alpha:.3f} (mean of {rows[0]['intervals']:,} intervals)"
+    )
+    drawn: list[Options] = [
+        {"type": "line", "name": name, "data": law, "showSymbol": False, "smooth": True,
+         "lineStyle": {"color": ORANGE, "width": 2}, "itemStyle": {"color": ORANGE}},
+        {"type": "scatter", "name": "mean, all cups above 3 m/s", "data": points, "symbolSize": 11,
+         "itemStyle": {"color": BLUE}},
+    ]  # fmt: skip
+    return plain(axis("m/s"), axis("m above ground", min=0, nameGap=38), drawn,
+                  legend=legend(name, "mean, all cups above 3 m/s"), tooltip={"trigger": "item",
+                   "confine": True})  # fmt: skip
+
+
+def turbulence(frame: Frame) -> Options:
+    """Intensity by speed beside the curves of IEC 61400-1's normal turbulence model."""
+    rows = frame.dicts()
+    speeds = [at / 2 for at in range(7, 2 * max((int(row["speed_mps"]) for row in rows), default=15) + 5)]
+    drawn: list[Options] = [
+        {"type": "line", "name": f"IEC {name}", "data": [[v,
+         rounded(100 * at_15 * (0.75 + 5.6 / v))] for v in speeds],
+         "showSymbol": False, "lineStyle": {"color": INK, "width": 1, "type": kind},
+          "itemStyle": {"color": INK}}
+        for (name, at_15), kind in zip(_CLASSES, ("solid", "dashed", "dotted"), strict=True)
+    ]  # fmt: skip
+    for name, column, colour in (("mean", "mean", BLUE), ("90th percentile", "p90", ORANGE)):
+        drawn.append({"type": "line", "name": name, "data": [[row["speed_mps"],
+         rounded(100 * row[column])] for row in rows],
+                      "symbolSize": 6, "lineStyle": {"color": colour, "width": 2},
+                       "itemStyle": {"color": colour}})  # fmt: skip
+    return plain(axis("m/s", min=3), axis("turbulence intensity, %", min=0, nameGap=38), drawn,
+                  legend=legend(*(each["name"] for each in drawn)))  # fmt: skip
+
+
+def pair(frame: Frame) -> Options:
+    """Twins against each other, with the line on which they agree."""
+    points = [[rounded(row[1]), rounded(row[2])] for row in frame.rows]
+    most = max((float(row[at]) for row in frame.rows for at in (1, 2)), default=1.0)
+    drawn: list[Options] = [
+        {"type": "scatter", "name": "intervals", "data": points, "symbolSize": 4,
+         "itemStyle": {"color": BLUE, "opacity": 0.45}, "large": True},
+        {"type": "line", "name": "equal", "data": [[0, 0], [most, most]], "showSymbol": False,
+         "lineStyle": {"color": INK, "type": "dashed", "width": 1}},
+    ]  # fmt: skip
+    return plain(
+        axis("channel", min=0),
+        axis("its twin", min=0, nameGap=38),
+        drawn,
+        tooltip={"trigger": "item", "confine": True},
+    )
+
+
+def shadow(frame: Frame) -> Options:
+    """The twins' ratio by sector; red where one stands in the tower's shadow."""
+    data = [
+        {"value": [row["sector"], rounded(row["relative"])],
+         "itemStyle": {"color": QUALITY["fail"] if row["shadowed"] else BLUE}}
+        for row in frame.dicts() if row["relative"] is not None
+    ]  # fmt: skip
+    drawn: list[Options] = [
+        {
+            "type": "line",
+            "name": "ratio to the median",
+            "data": data,
+            "symbolSize": 6,
+            "lineStyle": {"color": BLUE, "width": 1},
+        }
+    ]
+    return plain(axis("direction, °", min=0, max=360, interval=90), axis("channel / twin", nameGap=40), drawn)
+
+
+def irradiance(frame: Frame) -> Options:
+    """The day's course: mean, and the highest mean of an interval."""
+    drawn: list[Options] = [
+        {"type": "line", "name": name, "showSymbol": False, "lineStyle": {"color": colour, "width": 2},
+         "itemStyle": {"color": colour},
+         "data": [[rounded(row["hour"]), rounded(row[column])] for row in frame.dicts()], **more}
+        for name, column, colour, more in (
+            ("highest", "highest", ORANGE, {}), ("mean", "mean", "#e6b02e", {"areaStyle": {"opacity": 0.25}}),
+        )
+    ]  # fmt: skip
+    return plain(
+        axis("hour of the site's day", min=0, max=24, interval=3),
+        axis("W/m²", nameGap=42),
+        drawn,
+        legend=legend("highest", "mean"),
+    )
+
+
+def insolation(frame: Frame) -> Options:
+    """A bar for each of the site's days."""
+    data = [rounded(None if value is None else value / 1000) for value in frame.column("insolation_wh_m2")]
+    days = {**axis("day", "category", data=[day[5:] for day in frame.column("day")]), "scale": False}
+    drawn: list[Options] = [
+        {
+            "type": "bar",
+            "name": "insolation",
+            "data": data,
+            "itemStyle": {"color": "#e6b02e"},
+            "barCategoryGap": "15%",
+        }
+    ]
+    return plain(days, axis("kWh/m²", min=0, nameGap=34), drawn)
+
+
+def sites(masts: list[dict[str, Any]]) -> Options:
+    """Where the masts stand: longitude and latitude, by state."""
+    drawn: list[Options] = [
+        {"type": "scatter", "name": state, "symbolSize": 13, "itemStyle": {"color": colour,
+         "borderColor": "#fff", "borderWidth": 1},
+         "data": [{"value": [mast["longitude"], mast["latitude"]], "name": mast["gateway"]} for mast in masts
+                  if mast["state"] == state and None not in (mast["latitude"], mast["longitude"])]}
+        for state, colour in STATES.items()
+    ]  # fmt: skip
+    named = {"show": len(masts) <= 40, "formatter": "{b}", "position": "right", "color": INK, "fontSize": 11}
+    for each in drawn:
+        each["label"], each["labelLayout"] = named, {"hideOverlap": True}
+    degree: Options = {"axisLabel": {"color": INK, "formatter": "{value}°"}}
+    return plain(axis("longitude", nameGap=26, **degree), axis("latitude", nameGap=40, **degree), drawn,
+                  tooltip={"trigger": "item", "confine": True, "formatter": "{b}"},
+                   legend=legend(*(each["name"] for each in drawn if each["data"])),
+                  grid={"left": 60, "right": 44, "top": 34, "bottom": 44})  # fmt: skip
+
+
+DRAW: Final[dict[str, Callable[[Frame], Options]]] = {
+    "wind-rose": wind_rose, "distribution": distribution, "shear": shear, "turbulence": turbulence,
+     "pair": pair,
+    "shadow": shadow, "irradiance": irradiance, "insolation": insolation, "recovery": recovery,
+}  # fmt: skip
+"""How each chart of ``mast.CHARTS`` is drawn; ``diurnal`` needs the channel's unit too."""

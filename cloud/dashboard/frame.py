@@ -1,0 +1,141 @@
+"""What all pages have in common: head, style, cards, and a chart in its card with its CSV and PNG."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from nicegui import ui
+
+_STYLE: Final = Path(__file__).with_name("style.css")
+_DARK: Final = """() => {
+    const dark = !document.body.classList.contains('body--dark');
+    document.cookie = 'dark=' + (dark ? 1 : 0) + ';path=/;max-age=31536000;samesite=strict';
+    location.reload();
+}"""
+
+
+def address(path: str, **query: object) -> str:
+    """A page's address; what is None is left out."""
+    given = {name.rstrip("_"): value for name, value in query.items() if value is not None}
+    return quote(path) + ("?" + urlencode(given) if given else "")
+
+
+def moment(ms: float | None, spec: str = "%Y-%m-%d %H:%M") -> str:
+    """A time in UTC as people read it."""
+    return "–" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime(spec)
+
+
+def number(value: Any, digits: int = 3, unit: str = "") -> str:
+    """A number with so many significant digits; a dash for none."""
+    if not isinstance(value, (int, float)) or value != value:
+        return "–"
+    text = f"{value:,}" if isinstance(value, int) else f"{float(f'{value:.{digits}g}'):,.10g}"
+    return f"{text} {unit}".rstrip()
+
+
+@contextmanager
+def page(title: str, here: str) -> Iterator[None]:
+    """A page's head and its body, into which what follows is put."""
+    cookies = ui.context.client.request.cookies
+    ui.dark_mode({"1": True, "0": False}.get(cookies.get("dark", "")))
+    ui.page_title(f"{title} · fieldgate")
+    ui.add_css(_STYLE)
+    with ui.element("header").classes("top"):
+        ui.link("fieldgate", "/").classes("brand")
+        with ui.element("nav").props('aria-label="Pages"'):
+            for name, path in (("Fleet", "/"), ("Alerts", "/alerts"), ("Pipeline", "/pipeline")):
+                ui.link(name, path).classes("here" if path == here else "")
+        ui.element("span").classes("gap")
+        dark = ui.button(icon="contrast").props('flat round dense aria-label="Dark or light"')
+        dark.on("click", js_handler=_DARK)
+    with ui.element("div").classes("body"):
+        yield
+
+
+@contextmanager
+def card(title: str, *, wide: bool = False) -> Iterator[ui.element]:
+    """A card; yields its head, for buttons."""
+    with ui.element("section").classes("card wide" if wide else "card"):
+        with ui.element("div").classes("head") as head:
+            ui.label(title).classes("title").props('role="heading" aria-level="2"')
+        yield head
+
+
+def missing(words: list[str] | tuple[str, ...]) -> None:
+    """What the lake lacks, above what it has."""
+    for each in words:
+        ui.label(each).classes("missing").props('role="status"')
+
+
+def tiles(values: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
+    """Numbers in large print, each with its name; some lead somewhere."""
+    with ui.element("div").classes("tiles"):
+        for name, value in values.items():
+            target = (links or {}).get(name)
+            with ui.link(target=target).classes("tile") if target else ui.element("div").classes("tile"):
+                ui.label(value).classes("big")
+                ui.label(name).classes("name")
+
+
+class ChartCard:
+    """A chart, or words in its place."""
+
+    def __init__(self, title: str, csv: str, *, wide: bool = False, tall: bool = False) -> None:
+        with card(title, wide=wide) as head:
+            self._words = ui.label().classes("missing").props('role="status"')
+            self.chart = ui.echart({}).classes("chart tall" if tall else "chart")
+            self.chart.props(f'role="img" aria-label={json.dumps(title)}')
+        name = re.sub(r"[^\w.-]+", "-", title).strip("-").lower()
+        with head:
+            ui.element("span").classes("gap")
+            ui.link("CSV", csv).classes("export").props("download")
+            png = ui.link("PNG", "#").classes("export")
+        png.on(
+            "click",
+            js_handler=f"""(event) => {{
+                event.preventDefault();
+                const link = document.createElement('a');
+                const backgroundColor = getComputedStyle(document.body).backgroundColor;
+                link.href = getElement({self.chart.id}).chart.getDataURL({{pixelRatio: 2, backgroundColor}});
+                link.download = '{name}.png';
+                link.click();
+            }}""",
+        )
+
+    def show(self, drawn: dict[str, Any] | str) -> None:
+        """Draws a chart's options, or shows words in its place."""
+        is_words = isinstance(drawn, str)
+        self._words.set_text(drawn if isinstance(drawn, str) else "")
+        self._words.set_visibility(is_words)
+        self.chart.set_visibility(not is_words)
+        if not isinstance(drawn, str):
+            self.chart.options.clear()
+            self.chart.options.update(drawn)
+            self.chart.update()
+
+
+def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> ui.table:
+    """A small table: times as people read them, numbers with few digits."""
+    shown = [{"n": at, **{name: _cell(name, row[name]) for name in columns}} for at, row in enumerate(rows)]
+    heads = [
+        {"name": name, "label": name.removesuffix("_at").replace("_", " "), "field": name, "align": "left",
+         "sortable": True}
+        for name in columns
+    ]  # fmt: skip
+    made = ui.table(columns=heads, rows=shown, row_key="n", pagination=25).props("flat dense")
+    return made.props("hide-bottom") if len(rows) <= 25 else made
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if name.endswith("_at"):
+        return moment(value)
+    return number(value, 6) if isinstance(value, float) else str(value)

@@ -1,0 +1,99 @@
+"""Pages that are tables: alerts and anomalies of all masts, and how the pipeline is."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from typing import Any, Final
+
+from nicegui import ui
+
+from cloud.dashboard.frame import card, missing, page
+from cloud.dashboard.frame import table as table_of
+from cloud.dashboard.reading import Frame, LakeReader
+from cloud.errors import CloudError
+
+PAGES: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Alerts": {
+        "Open alerts": (
+            "alerts",
+            """SELECT gateway, rule, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail
+            FROM alerts WHERE cleared_at IS NULL AND NOT historical ORDER BY alerts.raised_at DESC LIMIT
+            500""",
+        ),
+        "Cleared alerts": (
+            "alerts",
+            """SELECT gateway, rule, severity, channel, epoch_ms(raised_at) AS raised_at,
+            epoch_ms(cleared_at) AS cleared_at, detail FROM alerts WHERE cleared_at IS NOT NULL ORDER BY
+            alerts.raised_at DESC LIMIT 200""",
+        ),
+        "Anomalies above their threshold": (
+            "anomalies",
+            """SELECT gateway, epoch_ms(interval_start) AS interval_start_at, score, threshold,
+            array_to_string(list_transform(channels[:3], lambda each: each.channel), ', ') AS deviating,
+            array_to_string(rules, ', ') AS rules FROM anomalies WHERE score > threshold OR len(rules) >
+            0 ORDER BY interval_start DESC LIMIT 200""",
+        ),
+    },
+    "Pipeline": {
+        "Freshness": (
+            "presence",
+            """SELECT gateway, string_agg(DISTINCT state, ', ' ORDER BY state) AS state,
+            epoch_ms(max(last_seen)) AS last_seen_at, epoch_ms(max(last_time)) AS newest_reading_at,
+            round(epoch(max(last_seen)) - epoch(max(last_time)), 1) AS way_s, sum(pending)::BIGINT AS
+            pending, sum(announced)::BIGINT AS announced_drops, sum(lost)::BIGINT AS lost FROM presence
+            GROUP BY ALL ORDER BY max(last_seen)""",
+        ),
+        "Statistics": (
+            "statistics",
+            """SELECT interval_s, epoch_ms(max(interval_start)) AS newest_interval_at,
+            epoch_ms(max(updated_at)) AS written_at, count(*) FILTER (version = 0) AS open, count(*)
+            FILTER (version > 1) AS corrected FROM statistics WHERE date >= (SELECT max(date) FROM
+            statistics) - 1 GROUP BY ALL ORDER BY ALL""",
+        ),
+        "Quarantine by reason": (
+            "quarantine",
+            """SELECT reason, sum(coalesce(overflow, 1))::BIGINT AS records, count(DISTINCT gateway) AS
+            gateways, epoch_ms(max(kafka_time)) AS newest_at, coalesce(try(decode(arg_max(payload,
+            kafka_time)))[:120], '(no text)') AS newest_payload FROM quarantine GROUP BY ALL ORDER BY
+            records DESC""",
+        ),
+        "Runs": (
+            "runs",
+            """SELECT gateway, run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at,
+            in_flight, outbox_records FROM runs ORDER BY runs.started DESC LIMIT 300""",
+        ),
+    },
+}
+"""Cards of each page, and what is in them."""
+
+
+def _read(reader: LakeReader, title: str) -> dict[str, Frame | str]:
+    found: dict[str, Frame | str] = {}
+    for name, (table, sql) in PAGES[title].items():
+        try:
+            found[name] = reader.read(table, sql)
+        except CloudError as error:
+            found[name] = str(error)
+    return found
+
+
+async def lists_page(reader: LakeReader, changed: Any, title: str) -> None:
+    """Builds the page, and renews it when a table has changed."""
+    with page(title, f"/{title.lower()}"):
+        body = ui.element("div").classes("lists")
+
+    async def renew() -> None:
+        found = await to_thread(_read, reader, title)
+        body.clear()
+        with body:
+            for name, rows in found.items():
+                with card(name):
+                    if isinstance(rows, str):
+                        missing([rows])
+                    elif rows.rows:
+                        table_of(rows.columns, rows.dicts())
+                    else:
+                        ui.label("None.").classes("soft")
+
+    await renew()
+    changed.subscribe(renew)

@@ -1,0 +1,290 @@
+"""The page of one mast: what it measures now, a channel over time, and what its statistics say together."""
+
+from __future__ import annotations
+
+import json
+import math
+from asyncio import to_thread
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from cloud.dashboard import charts
+from cloud.dashboard.frame import ChartCard, address, card, missing, moment, number, page, table, tiles
+from cloud.dashboard.mast import DAY_MS, details, read_mast
+from cloud.dashboard.numbers import CHARTS, View, series, summary
+from cloud.dashboard.reading import Frame, LakeReader, Span
+from cloud.errors import CloudError
+
+_SPANS: Final = (("24 h", 1), ("7 days", 7), ("30 days", 30), ("90 days", 90), ("1 year", 365))
+_TITLES: Final = {
+    "wind-rose": "Wind rose", "distribution": "Wind speed distribution", "diurnal": "Course of the day",
+    "shear": "Shear profile", "turbulence": "Turbulence intensity", "pair": "Redundant pair",
+    "shadow": "Pair by direction: tower shadow", "irradiance": "Irradiance by time of day",
+     "insolation": "Insolation by day",
+    "recovery": "Recovery by channel and day",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the page's address says; empty texts and None are left to the page."""
+
+    gateway: str
+    channel: str | None = None
+    begin: str | None = None
+    end: str | None = None
+    interval_s: int | None = None
+
+    def address(self, path: str, **other: object) -> str:
+        """The same view at another path, or with other values."""
+        query = {"channel": self.channel, "from_": self.begin, "to": self.end, "interval": self.interval_s}
+        return address(path, **(query | other))
+
+
+def time_ms(text: str | None) -> int | None:
+    """A day or time of an address, UTC unless it says otherwise. Raises CloudError."""
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise CloudError(f"{text[:40]!r} is no time such as 2026-11-23 or 2026-11-23T12:00") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def open_view(reader: LakeReader, request: Request) -> View:
+    """The statistics that an address asks for. Raises Missing, CloudError."""
+    mast = read_mast(reader, request.gateway)
+    channel = mast.named(request.channel)
+    if channel is None:
+        raise CloudError(f"No statistics of {request.gateway} in the lake.")
+    lengths = mast.intervals_s
+    interval_s = next((each for each in (request.interval_s, 600) if each in lengths), lengths[0])
+    end = min(time_ms(request.end) or mast.end_ms, mast.end_ms)
+    begin = time_ms(request.begin) or end - 7 * DAY_MS
+    if begin >= end:
+        raise CloudError(f"Nothing from {moment(begin)} to {moment(end)}: the mast's statistics are from "
+                         f"{moment(mast.begin_ms)} to {moment(mast.end_ms)}.")  # fmt: skip
+    return View(
+        mast, reader.slice(Span(request.gateway, interval_s, max(begin, mast.begin_ms), end)), channel
+    )
+
+
+def draw(view: View, name: str) -> dict[str, Any] | str:
+    """A chart's options, or why there is none."""
+    try:
+        frame = CHARTS[name](view)
+    except CloudError as error:
+        return str(error)
+    if not frame.rows or (name == "turbulence" and len(frame.rows) < 2):
+        return "Nothing to draw from in this time."
+    if name == "diurnal":
+        return charts.diurnal(
+            frame, view.channel.unit, is_direction=view.channel.quantity == "wind_direction"
+        )
+    return charts.DRAW[name](frame)
+
+
+def _series(view: View, begin_ms: int, end_ms: int) -> Frame:
+    return series(view, view.channel.name, begin_ms, end_ms)
+
+
+def _all(reader: LakeReader, request: Request) -> tuple[View, Frame, dict[str, Any], dict[str, Any], Frame]:
+    view = open_view(reader, request)
+    span = view.held.span
+    drawn = {name: draw(view, name) for name in CHARTS}
+    return (
+        view,
+        _series(view, span.begin_ms, span.end_ms),
+        drawn,
+        details(reader, request.gateway),
+        summary(view),
+    )
+
+
+async def mast_page(reader: LakeReader, changed: Any, request: Request) -> None:
+    """Builds the page, and renews it when a table has changed."""
+    with page(request.gateway, "/mast"):
+        try:
+            view, frame, drawn, tables, sums = await to_thread(_all, reader, request)
+        except CloudError as error:
+            ui.label(request.gateway).classes("h1")
+            missing([str(error)])
+            return
+        mast, span, path = view.mast, view.held.span, f"/mast/{request.gateway}"
+        _head(view, request, path)
+        missing(mast.missing)
+        top = ui.element("div")
+        with ui.element("div").classes("spans"):
+            _spans(view, request, path)
+        csv = f"/csv{path}"
+        over_time = ChartCard(
+            f"{view.channel.name} over time", request.address(f"{csv}/series"), wide=True, tall=True
+        )
+        with ui.element("div").classes("charts"):
+            cards = {
+                name: ChartCard(
+                    title, request.address(f"{csv}/{name}"), wide=name == "recovery", tall=name == "recovery"
+                )
+                for name, title in _TITLES.items()
+            }
+        below = ui.element("div").classes("charts")
+
+    def show(drawn: dict[str, Any], tables: dict[str, Any], sums: Frame) -> None:
+        top.clear()
+        with top:
+            _live(view, tables["Live"], sums, request, path)
+        for name, each in cards.items():
+            each.show(drawn[name])
+        below.clear()
+        with below:
+            for title, found in tables.items():
+                if title != "Live":
+                    _table(title, found)
+
+    show(drawn, tables, sums)
+    is_direction = view.channel.quantity == "wind_direction"
+    over_time.show(
+        charts.series(
+            frame, view.channel.name, view.channel.unit, span.begin_ms, span.end_ms, is_direction=is_direction
+        )
+    )
+    zoom = _Zoom(over_time, view, request, path)
+    over_time.chart.on(
+        "chart:datazoom",
+        zoom.moved,
+        js_handler="(e) => { const z = e.batch ? e.batch[0] : e; emit(z.start, z.end); }",
+    )
+
+    async def renew() -> None:
+        try:
+            newer, _, drawn, tables, sums = await to_thread(_all, reader, request)
+        except CloudError as error:
+            ui.notify(str(error), type="warning")
+            return
+        zoom.view = newer
+        show(drawn, tables, sums)
+        await zoom.refine()
+
+    changed.subscribe(renew)
+
+
+class _Zoom:
+    """Which part of the time is seen; its points are made anew from all intervals of it."""
+
+    def __init__(self, over_time: ChartCard, view: View, request: Request, path: str) -> None:
+        self.view = view
+        self._over_time, self._request, self._path = over_time, request, path
+        self._seen = (0.0, 100.0)
+        self._drawn: tuple[float, float] | None = None
+        self._busy = False
+
+    async def moved(self, event: GenericEventArguments) -> None:
+        """The browser's part of the whole, in percent. What comes while one is made counts at its end."""
+        begin, end = (float(each) for each in event.args)
+        if not (math.isfinite(begin) and math.isfinite(end) and 0 <= begin < end <= 100):
+            return
+        self._seen = (begin, end)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._drawn != self._seen:
+                await self.refine()
+        finally:
+            self._busy = False
+
+    async def refine(self) -> None:
+        """Points for what is seen, and its address for the browser's line."""
+        seen, span = self._seen, self.view.held.span
+        begin, end = (round(span.begin_ms + (span.end_ms - span.begin_ms) * each / 100) for each in seen)
+        frame = await to_thread(_series, self.view, begin, end)
+        data = [{"data": each} for each in charts.series_data(frame)]
+        self._over_time.chart.run_chart_method("setOption", {"series": data})
+        self._drawn = seen
+        if seen != (0.0, 100.0):
+            there = self._request.address(
+                self._path,
+                channel=self.view.channel.name,
+                from_=moment(begin, "%Y-%m-%dT%H:%M"),
+                to=moment(end, "%Y-%m-%dT%H:%M"),
+            )
+            ui.run_javascript(f"history.replaceState(null, '', {json.dumps(there)})")
+
+
+def _head(view: View, request: Request, path: str) -> None:
+    mast = view.mast
+    site = mast.site
+    with ui.element("div").classes("line"):
+        ui.label(mast.gateway).classes("h1").props('role="heading" aria-level="1"')
+        if site:
+            offset = mast.offset_min
+            position = (number(site.get(name), 6) + "°" for name in ("latitude", "longitude"))
+            place = ", ".join((*position, number(site.get("elevation_m"), 5, "m")))
+            local = f"UTC{'+' if offset >= 0 else '−'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}"
+            parts = (site.get("name"), site.get("owner"), place, local)
+            ui.label(" · ".join(str(each) for each in parts if each)).classes("soft")
+        ui.element("span").classes("gap")
+        for length in mast.intervals_s if len(mast.intervals_s) > 1 else ():
+            ui.link(f"{length / 60:g} min", request.address(path, interval=length))
+
+
+def _live(view: View, live: Frame | str, sums: Frame, request: Request, path: str) -> None:
+    """The span's numbers, and each channel with its last value: a click shows it over time."""
+    (found,) = sums.dicts()
+    tiles(
+        {
+            "mean wind": number(found["mean"], 3, "m/s"),
+            "gust, 3 s": number(found["gust"], 3, "m/s"),
+            "highest reading": number(found["highest"], 3, "m/s"),
+            "turbulence > 3 m/s": "–" if found["ti"] is None else f"{100 * found['ti']:.1f} %",
+            "mean shear α": number(found["alpha"], 3),
+            "air density, kg/m³": number(found["density"], 4),
+            "insolation, kWh/m²": "–" if found["insolation"] is None else f"{found['insolation'] / 1000:.1f}",
+            "recovery": "–" if found["recovery"] is None else f"{100 * found['recovery']:.1f} %",
+        }
+    )
+    if isinstance(live, str):
+        missing([live])
+    known = {} if isinstance(live, str) else {row["channel"]: row for row in live.dicts()}
+    with ui.element("div").classes("channels").style("margin-top: 10px"):
+        for each in view.mast.channels:
+            row = known.get(each.name, {})
+            link = ui.link(target=request.address(path, channel=each.name))
+            with link.classes("channel here" if each == view.channel else "channel"):
+                ui.label(number(row.get("last_value"), 4, each.unit)).classes("value")
+                ui.label(each.name).classes(f"state {row.get('state', '')}")
+
+
+def _spans(view: View, request: Request, path: str) -> None:
+    span = view.held.span
+    for name, days in _SPANS:
+        begin = moment(view.mast.end_ms - days * DAY_MS, "%Y-%m-%dT%H:%M")
+        is_here = request.end is None and (request.begin == begin or (request.begin is None and days == 7))
+        ui.link(name, request.address(path, from_=begin, to=None)).classes("here" if is_here else "")
+    jump: Callable[[str], str] = lambda name: (  # noqa: E731
+        "(e) => { const at = new URL(location.href); at.searchParams.set('"
+        + name
+        + "', e.target.value); location = at; }"
+    )
+    for name, at in (("from", span.begin_ms), ("to", span.end_ms)):
+        day = ui.element("input").props(f'type=date value={moment(at, "%Y-%m-%d")} aria-label="{name}, UTC"')
+        day.on("change", js_handler=jump(name))
+    ui.label(
+        f"{moment(span.begin_ms)} to {moment(span.end_ms)} UTC, {span.interval_s / 60:g}-minute statistics"
+    ).classes("soft")
+
+
+def _table(title: str, found: Frame | str) -> None:
+    with card(title, wide=title.startswith("Calibration")):
+        if isinstance(found, str):
+            missing([found])
+        elif not found.rows:
+            ui.label("None.").classes("soft")
+        else:
+            table(found.columns, found.dicts())

@@ -1,0 +1,260 @@
+"""The numbers of each of a mast's charts: sums of the lake's tables and of the wind's macros."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cloud.dashboard.mast import Channel, Mast
+from cloud.dashboard.reading import Frame, MastSlice, Missing
+
+POINTS: Final = 800
+"""Buckets a series is made of: as many as a wide screen shows apart."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What a mast's charts are about: statistics in memory, the channel chosen, and what goes with it."""
+
+    mast: Mast
+    held: MastSlice
+    channel: Channel
+
+    @property
+    def cup(self) -> Channel | None:
+        """The channel chosen if it is a cup, else the highest."""
+        return (
+            self.channel
+            if self.channel.quantity == "wind_speed"
+            else next(iter(self.mast.of("wind_speed")), None)
+        )
+
+    def need(self, *channels: Channel | None) -> list[str]:
+        """Names of channels. Raises Missing where the mast has one of them not."""
+        if None in channels:
+            raise Missing("This mast has no channels for it.")
+        return [each.name for each in channels if each is not None]
+
+
+def series(view: View, channel: str, begin_ms: int, end_ms: int, points: int = POINTS) -> Frame:
+    """A channel over time in at most so many buckets: mean, lowest, highest, and shares of quality.
+
+    Means are weighted by samples, of directions those of vectors; ``accumulated`` ones are sums. A bucket
+    without a value is null, as is one without a row.
+    """
+    step = 1000 * view.held.span.interval_s
+    step *= max(1, math.ceil((end_ms - begin_ms) / step / points))
+    kinds = {"wind_direction": _DIRECTION, "precipitation": "sum(sum)", "energy": "sum(sum)"}
+    value = kinds.get(
+        view.channel.quantity, "sum(avg * count) / nullif(sum(count) FILTER (avg IS NOT NULL), 0)"
+    )
+    return view.held.read(
+        f"""WITH buckets AS (
+            SELECT epoch_ms(interval_start) // {step} * {step} AS time, {value} AS value, min(min) AS low,
+                max(max) AS high, sum(n_good) AS good, sum(n_not_evaluated) AS not_evaluated,
+                sum(n_suspect) AS suspect, sum(n_fail) AS fail, sum(expected) AS due
+            FROM statistics WHERE channel = ? AND epoch_ms(interval_start) >= {begin_ms} AND
+                epoch_ms(interval_start) < {end_ms} GROUP BY ALL
+        )
+        SELECT range AS time, value, low, high, good / due AS good, not_evaluated / due AS not_evaluated,
+            suspect / due AS suspect, fail / due AS fail
+        FROM range({begin_ms // step * step}, {end_ms}, {step}) LEFT JOIN buckets ON time = range
+        ORDER BY 1""",  # noqa: S608 - numbers and texts of ours
+        [channel],
+    )
+
+
+_DIRECTION: Final = (
+    "(degrees(atan2(sum(sin(radians(avg)) * count), sum(cos(radians(avg)) * count))) + 360.0) % 360.0"
+)
+
+
+def wind_rose(view: View) -> Frame:
+    """Share of intervals by sector and class of speed, 3 m/s wide."""
+    cup, vane = view.need(view.cup, view.mast.vane_for(view.cup))
+    return view.held.read(
+        """WITH placed AS (FROM by_sector($1, $2, 16) WHERE speed + direction IS NOT NULL)
+        SELECT sector, least(floor(speed / 3) * 3, 15) AS from_mps, count(*) AS intervals,
+            count(*) / (SELECT count(*) FROM placed) AS share, avg(speed) AS mean_speed
+        FROM placed GROUP BY ALL ORDER BY ALL""",
+        [cup, vane],
+    )
+
+
+def distribution(view: View) -> Frame:
+    """Share of intervals by speed, in bins of 1 m/s, and that of the Weibull distribution."""
+    (cup,) = view.need(view.cup)
+    (moments,) = view.held.read(f"SELECT avg(avg), avg(avg ** 3) {_VALID}", [cup]).rows
+    fitted = weibull(*moments)
+    rows = view.held.read(
+        f"SELECT floor(avg) AS from_mps, count(*) AS intervals, count(*) / sum(count(*)) OVER () AS share "
+        f"{_VALID} GROUP BY ALL ORDER BY 1",
+        [cup],
+    ).rows
+    counted = {row[0]: row for row in rows}
+    bins = [counted.get(float(at), (float(at), 0, 0.0)) for at in range(int(max(counted, default=-1)) + 1)]
+    cumulated = [_weibull_below(row[0] + 1, fitted) - _weibull_below(row[0], fitted) for row in bins]
+    return Frame(
+        ("from_mps", "intervals", "share", "weibull_share", "weibull_a_mps", "weibull_k"),
+        [(*row, share, *(fitted or (None, None))) for row, share in zip(bins, cumulated, strict=True)],
+    )
+
+
+_VALID: Final = "FROM statistics WHERE channel = ? AND version > 0 AND recovery >= 0.5 AND avg IS NOT NULL"
+
+
+def weibull(mean: float | None, mean_cube: float | None) -> tuple[float, float] | None:
+    """Scale A (m/s) and shape k of the Weibull distribution with this mean and mean cube (method m1/m3).
+
+    None where there is none with k from 0.5 to 15.
+    """
+    if not mean or not mean_cube:
+        return None
+
+    def log_ratio(k: float) -> float:
+        return math.lgamma(1 + 3 / k) - 3 * math.lgamma(1 + 1 / k)
+
+    target, low, high = math.log(mean_cube / mean**3), 0.5, 15.0
+    if not log_ratio(high) <= target <= log_ratio(low):
+        return None
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_ratio(middle) > target else (low, middle)
+    return mean / math.gamma(1 + 1 / low), low
+
+
+def _weibull_below(speed: float, fitted: tuple[float, float] | None) -> float:
+    return math.nan if fitted is None else -math.expm1(-((speed / fitted[0]) ** fitted[1]))
+
+
+def diurnal(view: View) -> Frame:
+    """The channel by hour of the site's day, and by month where there are several."""
+    mean = _DIRECTION if view.channel.quantity == "wind_direction" else "avg(avg)"
+    return view.held.read(
+        f"""SELECT strftime(local, '%Y-%m') AS month, hour(local) AS hour, {mean} AS mean,
+            quantile_cont(avg, 0.1) AS p10, quantile_cont(avg, 0.9) AS p90, count(*) AS intervals
+        FROM (SELECT *, (interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP AS local {_VALID})
+        GROUP BY ALL ORDER BY ALL""",  # noqa: S608 - numbers and texts of ours
+        [view.channel.name],
+    )
+
+
+def recovery(view: View) -> Frame:
+    """Recovery of each channel on each day, UTC."""
+    return view.held.read(
+        "SELECT channel, strftime(interval_start::TIMESTAMP, '%Y-%m-%d') AS day, avg(recovery) AS recovery, "
+        "sum(count)::BIGINT AS samples FROM statistics WHERE version > 0 GROUP BY ALL ORDER BY ALL"
+    )
+
+
+def shear(view: View) -> Frame:
+    """Mean speed at each height where every cup was above 3 m/s, and the mean of ``mast``'s exponents."""
+    cups = [each for each in view.mast.of("wind_speed") if each.height_m]
+    primary = {each.height_m or 0.0: each for each in reversed(cups)}
+    if len(primary) < 2:
+        raise Missing("Shear needs cups at two heights or more, which table channels has.")
+    names = [each.name for each in primary.values()]
+    alpha = view.held.read("SELECT avg(shear_alpha), count(shear_alpha) FROM mast").rows[0]
+    means = dict(
+        view.held.read(
+            """WITH together AS (
+                SELECT interval_start FROM statistics WHERE list_contains($1, channel) AND version > 0
+                GROUP BY ALL HAVING count(avg) = len($1) AND min(avg) > 3
+            )
+            SELECT channel, avg(avg) FROM statistics JOIN together USING (interval_start)
+            WHERE list_contains($1, channel) GROUP BY channel""",
+            [names],
+        ).rows
+    )
+    rows = [
+        (height, primary[height].name, means.get(primary[height].name), *alpha) for height in sorted(primary)
+    ]
+    return Frame(("height_m", "channel", "mean_speed", "shear_alpha", "intervals"), rows)
+
+
+def turbulence(view: View) -> Frame:
+    """Turbulence intensity by bins of 1 m/s: mean and 90th percentile of ``mast``'s, above 3 m/s."""
+    (cup,) = view.need(view.cup)
+    return view.held.read(
+        """SELECT floor(avg + 0.5) AS speed_mps, avg(ti) AS mean, quantile_cont(ti, 0.9) AS p90, count(*)
+        AS intervals
+        FROM (SELECT interval_start, turbulence_intensity[$1] AS ti FROM mast)
+        JOIN statistics USING (interval_start)
+        WHERE channel = $1 AND ti IS NOT NULL AND avg > 3 GROUP BY ALL HAVING count(*) >= 3 ORDER BY 1""",
+        [cup],
+    )
+
+
+def pair(view: View) -> Frame:
+    """A cup and its twin in up to 1,500 intervals."""
+    cup = view.cup
+    if cup is None or cup.twin is None:
+        raise Missing("The channel has no twin: a pair is named in the gateway's config.")
+    return view.held.read(
+        """SELECT epoch_ms(interval_start) AS time, one.avg AS cup, other.avg AS twin
+        FROM statistics AS one JOIN statistics AS other USING (interval_start)
+        WHERE one.channel = $1 AND other.channel = $2 AND one.avg IS NOT NULL AND other.avg IS NOT NULL
+        ORDER BY hash(interval_start) LIMIT 1500""",
+        [cup.name, cup.twin],
+    )
+
+
+def shadow(view: View) -> Frame:
+    """The ratio of twins by sector, relative to its median (``tower_shadow``)."""
+    cup = view.cup
+    if cup is None or cup.twin is None:
+        raise Missing("The channel has no twin: a pair is named in the gateway's config.")
+    (vane,) = view.need(view.mast.vane_for(cup))
+    return view.held.read(
+        "SELECT sector, intervals, ratio, relative, shadowed FROM tower_shadow($1, $2, $3) ORDER BY sector",
+        [cup.name, cup.twin, vane],
+    )
+
+
+def sun(view: View) -> Frame:
+    """Irradiance by time of the site's day: mean and highest mean of an interval."""
+    (name,) = view.need(next(iter(view.mast.of("irradiance")), None))
+    return view.held.read(
+        f"""SELECT hour(local) + minute(local) / 60 AS hour, avg(avg) AS mean, max(avg) AS highest
+        FROM (SELECT *, (interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP AS local {_VALID})
+        GROUP BY ALL ORDER BY 1""",  # noqa: S608 - numbers and texts of ours
+        [name],
+    )
+
+
+def insolation(view: View) -> Frame:
+    """Sums of ``mast``'s insolation by the site's day."""
+    return view.held.read(
+        f"""SELECT strftime((interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP, '%Y-%m-%d')
+        AS day,
+            sum(insolation) AS insolation_wh_m2, count(insolation) AS intervals
+        FROM mast GROUP BY ALL HAVING count(insolation) > 0 ORDER BY ALL"""  # noqa: S608 - a number of ours
+    )
+
+
+CHARTS: Final[dict[str, Callable[[View], Frame]]] = {
+    "wind-rose": wind_rose, "distribution": distribution, "diurnal": diurnal, "shear": shear,
+    "turbulence": turbulence, "pair": pair, "shadow": shadow, "irradiance": sun, "insolation": insolation,
+    "recovery": recovery,
+}  # fmt: skip
+"""The numbers of each chart, by its name in the CSV's address."""
+
+
+def summary(view: View) -> Frame:
+    """The span in numbers: wind of the cup, and means of ``mast``; those that can't be had are null."""
+    cup = view.cup
+    of_mast = "NULL, NULL, NULL, NULL"
+    if view.held.has_mast:
+        of_mast = (
+            "(SELECT avg(turbulence_intensity[$1]) FROM mast), (SELECT avg(shear_alpha) FROM mast), "
+            "(SELECT avg(air_density) FROM mast), (SELECT sum(insolation) FROM mast)"
+        )
+    rows = view.held.read(
+        f"""SELECT avg(avg) FILTER (recovery >= 0.5), max(gust), max(max),
+            (SELECT avg(recovery) FROM statistics WHERE version > 0), {of_mast}
+        FROM statistics WHERE channel = $1 AND version > 0""",  # noqa: S608 - texts of ours
+        [cup.name if cup else ""],
+    ).rows
+    return Frame(("mean", "gust", "highest", "recovery", "ti", "alpha", "density", "insolation"), rows)

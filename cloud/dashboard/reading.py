@@ -1,0 +1,218 @@
+"""What the pages read: answers from the lake's tables, and one mast's statistics held in memory.
+
+Any thread may read; one at a time does. Tables that a lake lacks are ``Missing``: a page says so and goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import duckdb
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from cloud.config import StoreConfig
+from cloud.errors import CloudError
+from cloud.lake.object_store import for_delta_rs
+from cloud.lake.tables import FILLED_BY, LakeError, Lakes, open_lakes, table_locations
+from cloud.lake.wind import add_wind_macros
+
+STATISTICS: Final = {
+    "gateway": "VARCHAR", "channel": "VARCHAR", "interval_s": "INTEGER", "interval_start": "TIMESTAMPTZ",
+    "quantity": "VARCHAR", "unit": "VARCHAR", "avg": "DOUBLE", "min": "DOUBLE", "max": "DOUBLE",
+     "sd": "DOUBLE",
+    "gust": "DOUBLE", "count": "BIGINT", "expected": "DOUBLE", "recovery": "DOUBLE", "n_good": "BIGINT",
+    "n_not_evaluated": "BIGINT", "n_suspect": "BIGINT", "n_fail": "BIGINT", "version": "INTEGER",
+     "sum": "DOUBLE",
+}  # fmt: skip
+"""Columns that charts are made of; one that a lake of an older version lacks is null."""
+MAST: Final = {
+    "interval_start": "TIMESTAMPTZ", "turbulence_intensity": "MAP(VARCHAR, DOUBLE)", "shear_alpha": "DOUBLE",
+    "insolation": "DOUBLE", "air_density": "DOUBLE",
+}  # fmt: skip
+_HELD_ROWS: Final = 1_500_000
+"""Rows of statistics that are held, at some 150 bytes each; the newest slice always is."""
+
+
+_Answer = TypeVar("_Answer")
+
+
+class Missing(CloudError):
+    """A table that the lake doesn't have, in words with what fills it."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns by name and rows; those called ``time`` or ``..._at`` are milliseconds since 1970, UTC."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Each row by column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def column(self, name: str) -> list[Any]:
+        """One column's values."""
+        at = self.columns.index(name)
+        return [row[at] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which statistics: a mast, the intervals' length, and milliseconds since 1970 from and to, exclusive."""
+
+    gateway: str
+    interval_s: int
+    begin_ms: int
+    end_ms: int
+
+
+def answer(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()) -> Frame:
+    """A query's rows. Raises duckdb.Error."""
+    found = connection.execute(sql, list(values))
+    return Frame(tuple(each[0] for each in found.description or ()), found.fetchall())
+
+
+class LakeReader:
+    """The lake as it is now: a table is opened again once it has a new version, and no other."""
+
+    def __init__(self, lakes: Lakes) -> None:
+        self.lakes = lakes
+        self._lock = threading.Lock()
+        self._tables: dict[str, tuple[int, duckdb.DuckDBPyConnection]] = {}
+        self._logs: dict[str, DeltaTable] = {}
+        self.seen: Mapping[str, int] = {}
+        self._slices: OrderedDict[Span, tuple[tuple[int, int], MastSlice]] = OrderedDict()
+
+    def look(self) -> Mapping[str, int]:
+        """Each table's version now, kept in ``seen``. Raises LakeError where there is no lake."""
+        versions = {}
+        for lake, (uri, store) in self.lakes.items():
+            for name, location in table_locations(uri, store).items():
+                version = self._version(location, store)
+                if version is not None:
+                    versions[f"{lake}/{name}"] = version
+        self.seen = versions
+        return versions
+
+    def _version(self, location: str, store: StoreConfig | None) -> int | None:
+        """A table's newest commit; None where it is half written."""
+        try:
+            if "://" not in location:
+                # The names say it: reading the log would hold what it says of each file in memory.
+                commits = (each.stem for each in Path(location, "_delta_log").glob("*.json"))
+                return max((int(each) for each in commits if each.isdecimal()), default=None)
+            log = self._logs.get(location)
+            if log is None:
+                self._logs[location] = log = DeltaTable(location, storage_options=for_delta_rs(store))
+            else:
+                log.update_incremental()
+            return log.version()
+        except (OSError, DeltaError):
+            self._logs.pop(location, None)
+            return None
+
+    def version(self, table: str) -> int:
+        """A number that changes with each commit to the table; -1 where no lake has it."""
+        found = [version for key, version in self.seen.items() if key.rpartition("/")[2] == table]
+        return sum(found) if found else -1
+
+    def read(self, table: str, sql: str, values: Sequence[Any] = ()) -> Frame:
+        """The answer to a query about one table. Raises Missing where there is none, LakeError."""
+        return self._ask(table, lambda connection: answer(connection, sql, values))
+
+    def slice(self, span: Span) -> MastSlice:
+        """One mast's statistics, from memory where no newer version is there. Raises Missing, LakeError."""
+        version = (self.version("statistics"), self.version("mast"))
+        held = self._slices.get(span)
+        if held is None or held[0] != version:
+            rows = self._ask("statistics", lambda lake: take(lake, "statistics", STATISTICS, span))
+            try:
+                of_mast = self._ask("mast", lambda lake: take(lake, "mast", MAST, span))
+            except Missing:
+                of_mast = None
+            held = (version, MastSlice(span, rows, of_mast))
+        with self._lock:
+            self._slices[span] = held
+            self._slices.move_to_end(span)
+            while len(self._slices) > 1 and sum(each.rows for _, each in self._slices.values()) > _HELD_ROWS:
+                self._slices.popitem(last=False)
+        return held[1]
+
+    def _ask(self, table: str, question: Callable[[duckdb.DuckDBPyConnection], _Answer]) -> _Answer:
+        """Once more from a table opened anew: compaction takes files away that the log had named."""
+        if self.version(table) < 0:
+            raise _missing(table)
+        with self._lock:
+            for attempt in (1, 2):
+                try:
+                    return question(self._opened(table, anew=attempt == 2))
+                except (duckdb.Error, OSError, DeltaError) as error:
+                    if attempt == 2:
+                        reason = str(error).partition("\n")[0]
+                        raise LakeError(f"table {table} can't be read: {reason}") from error
+        raise AssertionError
+
+    def _opened(self, table: str, *, anew: bool) -> duckdb.DuckDBPyConnection:
+        version, held = self.version(table), self._tables.get(table)
+        if held is None or held[0] != version or anew:
+            if held is not None:
+                held[1].close()
+                del self._tables[table]
+            self._tables[table] = held = (version, open_lakes(self.lakes, [table]))
+        return held[1]
+
+
+def _missing(table: str) -> Missing:
+    filled_by = f"; {FILLED_BY[table]} fills it" if table in FILLED_BY else ""
+    return Missing(f"The lake has no table {table} yet{filled_by}.")
+
+
+class MastSlice:
+    """Statistics of one mast and span in memory: ``statistics``, ``mast`` and the wind's macros.
+
+    So a zoom reads nothing of the lake, and sums are those of ``fieldgate query``.
+    """
+
+    def __init__(self, span: Span, statistics: Any, mast: Any | None) -> None:
+        self.span = span
+        self.rows = int(statistics.num_rows)
+        self.has_mast = mast is not None
+        self._lock = threading.Lock()
+        self._held = duckdb.connect(":memory:", config={"threads": 1})
+        self._held.execute("SET TimeZone = 'UTC'")
+        add_wind_macros(self._held, "gateway, interval_s")
+        for name, rows in (("statistics", statistics), ("mast", mast)):
+            if rows is not None:
+                self._held.register("taken", rows)
+                self._held.execute(f"CREATE TABLE {name} AS FROM taken ORDER BY interval_start")
+                self._held.unregister("taken")
+
+    def read(self, sql: str, values: Sequence[Any] = ()) -> Frame:
+        """The answer to a query. Raises Missing for ``mast`` where the lake has none."""
+        with self._lock:
+            try:
+                return answer(self._held, sql, values)
+            except duckdb.CatalogException as error:
+                raise _missing("mast") from error
+
+
+def take(lake: duckdb.DuckDBPyConnection, table: str, wanted: Mapping[str, str], span: Span) -> Any:
+    """A mast's rows of a table, for Arrow; of the wanted columns one that isn't there is null."""
+    there = {row[0] for row in lake.execute(f"DESCRIBE {table}").fetchall()}
+    columns = ", ".join(
+        f'"{name}"::{kind} AS "{name}"' if name in there else f'NULL::{kind} AS "{name}"'
+        for name, kind in wanted.items()
+    )
+    return lake.sql(
+        f"SELECT {columns} FROM {table} WHERE gateway = ? AND interval_s = ? "  # noqa: S608 - names of ours
+        "AND interval_start >= make_timestamptz(?) AND interval_start < make_timestamptz(?) "
+        "AND date BETWEEN CAST(make_timestamp(?) AS DATE) AND CAST(make_timestamp(?) AS DATE)",
+        params=[span.gateway, span.interval_s, *(1000 * each for each in (span.begin_ms, span.end_ms) * 2)],
+    ).to_arrow_table()

@@ -1,0 +1,153 @@
+"""The pages' server: addresses, CSV, one shared look at the lake's versions, and who may ask."""
+
+from __future__ import annotations
+
+import csv
+import io
+from asyncio import to_thread
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi import Request as HttpRequest
+from fastapi.responses import PlainTextResponse, Response
+from nicegui import Event, app, ui
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cloud.dashboard.fleet import FleetReader
+from cloud.dashboard.fleet_page import fleet_page
+from cloud.dashboard.frame import moment
+from cloud.dashboard.lists import lists_page
+from cloud.dashboard.mast_page import Request, mast_page, open_view
+from cloud.dashboard.numbers import CHARTS, series
+from cloud.dashboard.reading import Frame, LakeReader
+from cloud.errors import CloudError
+
+LOOK_EVERY_S: Final = 2.0
+"""How often the tables' versions are looked at, for all pages together."""
+
+
+class SameSite:
+    """Refuses what another site's page asks for: a foreign ``Host`` (a name bound to loopback) or ``Origin``.
+
+    NiceGUI's socket takes any origin.
+    """
+
+    def __init__(self, inner: ASGIApp, hosts: frozenset[str]) -> None:
+        self._inner, self._hosts = inner, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or one socket."""
+        if scope["type"] in ("http", "websocket"):
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            host, origin = headers.get(b"host", ""), headers.get(b"origin")
+            if host not in self._hosts or (origin is not None and origin.partition("://")[2] != host):
+                if scope["type"] == "websocket":
+                    await send({"type": "websocket.close", "code": 1008})
+                else:
+                    await PlainTextResponse("Another site's request.\n", 403)(scope, receive, send)
+                return
+        await self._inner(scope, receive, send)
+
+
+def as_csv(frame: Frame, name: str) -> Response:
+    """Rows as a file; times in ISO 8601, UTC."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(frame.columns)
+    times = [column == "time" or column.endswith("_at") for column in frame.columns]
+    for row in frame.rows:
+        writer.writerow(
+            moment(value, "%Y-%m-%dT%H:%M:%SZ") if is_time and value is not None else _text(value)
+            for value, is_time in zip(row, times, strict=True)
+        )
+    plain = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in name
+    )
+    return Response(
+        out.getvalue(),
+        media_type="text/csv",
+        headers={"Content-Disposition": f'attachment; filename="{plain}.csv"'},
+    )
+
+
+def _text(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula is kept one."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+
+
+def _asked(request: HttpRequest, gateway: str) -> Request:
+    query = request.query_params
+    length = query.get("interval", "")
+    return Request(
+        gateway,
+        query.get("channel"),
+        query.get("from"),
+        query.get("to"),
+        int(length) if length.isdecimal() else None,
+    )
+
+
+def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -> None:
+    """Serves the pages until the process is stopped."""
+    fleet = FleetReader(reader)
+    changed: Event[[]] = Event()
+    app.add_middleware(
+        SameSite, hosts=frozenset(f"{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]"))
+    )
+
+    @ui.page("/", response_timeout=30)
+    async def _fleet(state: str | None = None) -> None:
+        await fleet_page(fleet, changed, state)
+
+    @ui.page("/mast/{gateway}", response_timeout=30)
+    async def _mast(gateway: str, request: HttpRequest) -> None:
+        await mast_page(reader, changed, _asked(request, gateway))
+
+    @ui.page("/alerts", response_timeout=30)
+    async def _alerts() -> None:
+        await lists_page(reader, changed, "Alerts")
+
+    @ui.page("/pipeline", response_timeout=30)
+    async def _pipeline() -> None:
+        await lists_page(reader, changed, "Pipeline")
+
+    @app.get("/healthz")
+    def _healthz() -> PlainTextResponse:
+        return PlainTextResponse("ok\n")
+
+    @app.get("/csv/fleet")
+    def _fleet_csv() -> Response:
+        return as_csv(fleet.read().frame(), "fleet")
+
+    @app.get("/csv/mast/{gateway}/{chart}")
+    def _mast_csv(gateway: str, chart: str, request: HttpRequest) -> Response:
+        try:
+            view = open_view(reader, _asked(request, gateway))
+            span = view.held.span
+            if chart == "series":
+                # Every interval, not what the screen has points for.
+                frame = series(view, view.channel.name, span.begin_ms, span.end_ms, 1_000_000_000)
+            elif chart in CHARTS:
+                frame = CHARTS[chart](view)
+            else:
+                return PlainTextResponse(
+                    f"no chart of that name; there are series, {', '.join(CHARTS)}\n", 404
+                )
+        except CloudError as error:
+            return PlainTextResponse(f"{error}\n", 404)
+        return as_csv(frame, f"{gateway}-{chart}")
+
+    async def look() -> None:
+        before = reader.seen
+        try:
+            if await to_thread(reader.look) != before:
+                changed.emit()
+        except CloudError:
+            # The lake is away: pages keep what they show, and the next look finds it again.
+            return
+
+    app.timer(LOOK_EVERY_S, look)
+    app.on_startup(ready)
+    ui.run(host=host, port=port, title="fieldgate", favicon="🌬", dark=None, reload=False, show=False,
+     tailwind=False,
+           show_welcome_message=False, message_history_length=0, access_log=False)  # fmt: skip

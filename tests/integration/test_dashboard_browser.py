@@ -1,0 +1,165 @@
+"""The pages over a lake in a real Chromium, from the command as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from cloud.local.process import free_port
+from spark_jobs import schemas
+from tests.support.browser import Chromium, Page
+from tests.support.fleet_lake import write, write_fleet
+from tests.support.servers import eventually
+
+HOSTILE = "<img src=x onerror=document.title='gone'>{{7*7}}"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium") / "profile") as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dashboard") / "lake"
+    write_fleet(root, 3, 3, end=datetime(2026, 11, 21, tzinfo=UTC))
+    seen = [datetime(2026, 11, 21, tzinfo=UTC)]
+    write(
+        root,
+        schemas.PRESENCE,
+        {"gateway": [HOSTILE], "channel": [HOSTILE], "last_seen": seen, "state": ["online"]},
+    )
+    return root
+
+
+@pytest.fixture(scope="module")
+def url(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    log = tmp_path_factory.mktemp("log") / "dashboard.log"
+    command = ("dashboard", "--lake", str(lake), "--listen", f"127.0.0.1:{port}")
+    with log.open("w") as out:
+        # NiceGUI takes itself for a test of its own where it finds pytest's variable.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        process = subprocess.Popen(
+            (sys.executable, "-m", "gateway.cli", *command), stdout=out, stderr=out, env=env
+        )
+    try:
+        eventually(log.read_text, 60, until=lambda text: f"http://127.0.0.1:{port}/" in text)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert log.read_text().splitlines() == [f"http://127.0.0.1:{port}/"]
+
+
+def visit(page: Page, url: str, until: str) -> None:
+    page.open(url)
+    page.see("main", lambda text: until in text)
+    eventually(lambda: page.run("document.querySelectorAll('canvas').length"), 20, until=bool)
+
+
+def looks_well(page: Page, url: str) -> None:
+    """Nothing wider than the screen, nothing in the console, nothing from elsewhere."""
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert page.complaints() == []
+    assert [at for at in page.requested() if not at.startswith((url, "data:", "blob:", "about:"))] == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_fleet_and_mast(chromium: Chromium, url: str, width: int, height: int) -> None:
+    page = chromium.page(width, height)
+    visit(page, f"{url}/", "mast-03")
+    assert "Plateau 1" in page.text("main")
+    assert HOSTILE in page.text("main")
+    assert page.run("document.title") == "Fleet · fieldgate"
+    visit(page, f"{url}/mast/mast-03", "cup-50m-a.wind_speed over time")
+    assert "Weibull" not in page.text(".missing")
+    assert "NRG 40H" in page.text("main")
+    looks_well(page, url)
+
+
+def seen(page: Page) -> int:
+    """How many buckets the chart over time has now."""
+    chart = "getElement(Number(document.querySelector('.chart.tall').id.slice(1))).chart"
+    return int(page.run(f"{chart}.getOption().series[2].data.length"))
+
+
+def test_a_zoom_refines_and_has_an_address(chromium: Chromium, url: str) -> None:
+    page = chromium.page(1440, 900)
+    visit(page, f"{url}/mast/mast-01?from=2026-11-18", "over time")
+    assert eventually(lambda: seen(page), 20, until=lambda buckets: buckets == 432)
+    chart = "getElement(Number(document.querySelector('.chart.tall').id.slice(1))).chart"
+    page.run(f"{chart}.dispatchAction({{type: 'dataZoom', start: 50, end: 75}})")
+    assert eventually(lambda: seen(page), 20, until=lambda buckets: buckets == 108)
+    address = eventually(lambda: page.run("location.search"), 20, until=lambda text: "to=" in text)
+    assert "from=2026-11-19T12" in address
+    assert "channel=cup-50m-a.wind_speed" in address
+    looks_well(page, url)
+
+
+def test_a_late_correction_appears_by_itself(chromium: Chromium, url: str, lake: Path) -> None:
+    page = chromium.page(1440, 900)
+    visit(page, f"{url}/mast/mast-02", "over time")
+    before = page.text(".tile .big")
+    table = DeltaTable(str(lake / "statistics"))
+    table.update(updates={"avg": "avg + 3.0"}, predicate="gateway = 'mast-02'")
+    page.see(".tile .big", lambda text: text not in ("", before), deadline_s=20)
+    looks_well(page, url)
+
+
+def get(url: str, **headers: str) -> tuple[int, str]:
+    try:
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_csv_pages_and_what_is_refused(url: str) -> None:
+    status, text = get(f"{url}/csv/mast/mast-01/series?from=2026-11-20")
+    assert (status, len(text.splitlines())) == (200, 145)
+    assert text.splitlines()[1].startswith("2026-11-20T00:00:00Z,")
+    assert get(f"{url}/csv/mast/mast-01/wind-rose")[1].startswith(
+        "sector,from_mps,intervals,share,mean_speed\n"
+    )
+    assert get(f"{url}/csv/fleet")[1].count("\n") == 5
+    assert get(f"{url}/csv/mast/mast-01/no-such")[0] == 404
+    assert "No statistics of nobody" in get(f"{url}/mast/nobody")[1]
+    assert "Quarantine" in get(f"{url}/pipeline")[1]
+    assert "Open alerts" in get(f"{url}/alerts")[1]
+    assert get(f"{url}/healthz") == (200, "ok\n")
+    assert get(f"{url}/", Host="evil.example:80")[0] == 403
+    assert get(f"{url}/", Origin="http://evil.example")[0] == 403
+    assert get(f"{url}/", Origin=url)[0] == 200
+
+
+def test_only_this_machine_may_look(tmp_path: Path) -> None:
+    done = subprocess.run(
+        (
+            sys.executable,
+            "-m",
+            "gateway.cli",
+            "dashboard",
+            "--lake",
+            str(tmp_path),
+            "--listen",
+            "0.0.0.0:8090",
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ssh -L 8090:127.0.0.1:8090" in json.dumps(done.stderr)

@@ -1,0 +1,241 @@
+"""The numbers of the charts: equal to sums over the same rows made another way."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from cloud.dashboard import charts
+from cloud.dashboard.fleet import FleetReader
+from cloud.dashboard.mast import DAY_MS, read_mast
+from cloud.dashboard.mast_page import Request, draw, open_view
+from cloud.dashboard.numbers import CHARTS, View, series, summary, weibull
+from cloud.dashboard.reading import LakeReader, Missing
+from cloud.errors import CloudError
+from cloud.lake.tables import open_lake
+from tests.support.fleet_lake import write_fleet
+
+END = datetime(2026, 11, 21, tzinfo=UTC)
+CUP, TWIN, VANE = "cup-50m-a.wind_speed", "cup-50m-b.wind_speed", "vane-48m.wind_direction"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three masts, the third with an outage."""
+    root = tmp_path_factory.mktemp("fleet") / "lake"
+    write_fleet(root, 3, 8, end=END)
+    return root
+
+
+def reader_of(lake: Path) -> LakeReader:
+    reader = LakeReader({"lake": (str(lake), None)})
+    reader.look()
+    return reader
+
+
+@pytest.fixture(scope="module")
+def reader(lake: Path) -> LakeReader:
+    return reader_of(lake)
+
+
+@pytest.fixture(scope="module")
+def view(reader: LakeReader) -> View:
+    return open_view(reader, Request("mast-03", begin="2026-11-13"))
+
+
+def column(lake: Path, channel: str, name: str = "avg") -> Any:
+    """One channel's intervals in the order of time, NaN where there is no value."""
+    rows = DeltaTable(str(lake / "statistics")).to_pandas()
+    rows = rows[(rows.gateway == "mast-03") & (rows.channel == channel)].sort_values("interval_start")
+    return rows[name].to_numpy(dtype=float)
+
+
+def test_a_series_is_the_mean_and_the_extremes_of_each_bucket(lake: Path, view: View) -> None:
+    span = view.held.span
+    made = series(view, CUP, span.begin_ms, span.end_ms, points=100)
+    means, counts = column(lake, CUP), column(lake, CUP, "count")
+    step = 12
+    assert made.column("time")[1] - made.column("time")[0] == step * 600_000
+    for at in (0, 3, 50):
+        here = slice(at * step, (at + 1) * step)
+        assert made.column("value")[at] == pytest.approx(np.average(means[here], weights=counts[here]))
+        assert made.column("low")[at] == pytest.approx(column(lake, CUP, "min")[here].min())
+        assert made.column("high")[at] == pytest.approx(column(lake, CUP, "max")[here].max())
+
+
+def test_a_gap_is_a_gap_and_a_zoom_shows_each_interval(lake: Path, view: View) -> None:
+    span = view.held.span
+    begin = span.begin_ms + 4 * DAY_MS
+    made = series(view, CUP, begin, begin + DAY_MS)
+    expected = column(lake, CUP)[4 * 144 : 5 * 144]
+    assert len(made.rows) == 144
+    assert [value is None for value in made.column("value")] == list(np.isnan(expected))
+    assert 10 < np.isnan(expected).sum() < 144
+    drawn = charts.series(made, CUP, "m/s", begin, begin + DAY_MS, is_direction=False)
+    mean = drawn["series"][2]
+    assert mean["connectNulls"] is False
+    assert [point[1] is None for point in mean["data"]] == list(np.isnan(expected))
+
+
+def test_directions_are_averaged_as_vectors(view: View) -> None:
+    span = view.held.span
+    held = view.held.read(
+        "SELECT avg FROM statistics WHERE channel = ? ORDER BY interval_start LIMIT 1000", [VANE]
+    )
+    vane = open_view_channel(view, VANE)
+    made = series(vane, VANE, span.begin_ms, span.end_ms, points=50)
+    angles = np.radians([value for (value,) in held.rows[:24]])
+    expected = math.degrees(math.atan2(np.sin(angles).mean(), np.cos(angles).mean())) % 360
+    assert made.column("value")[0] == pytest.approx(expected, abs=0.5)  # weighted by samples
+
+
+def open_view_channel(view: View, channel: str) -> View:
+    return View(view.mast, view.held, next(each for each in view.mast.channels if each.name == channel))
+
+
+def test_a_rose_has_the_sectors_of_the_lakes_own_macro(lake: Path, view: View) -> None:
+    with open_lake(lake) as connection:
+        expected = dict(
+            connection.sql(
+                "SELECT sector, intervals FROM wind_rose(?, ?, 16) WHERE gateway = 'mast-03'",
+                params=[CUP, VANE],
+            ).fetchall()
+        )
+    made = CHARTS["wind-rose"](view)
+    for sector, intervals in expected.items():
+        assert sum(row["intervals"] for row in made.dicts() if row["sector"] == sector) == intervals
+    assert sum(made.column("share")) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("k", [0.9, 1.6, 2.0, 2.4, 5.0])
+def test_weibull_by_the_first_and_third_moment(k: float) -> None:
+    mean, cube = 8.0 * math.gamma(1 + 1 / k), 8.0**3 * math.gamma(1 + 3 / k)
+    assert weibull(mean, cube) == pytest.approx((8.0, k), rel=1e-9)
+
+
+def test_weibull_of_nothing_or_a_constant_is_none() -> None:
+    assert weibull(None, None) is None
+    assert weibull(5.0, 125.0) is None
+
+
+def test_distribution_shear_turbulence_and_day(lake: Path, view: View) -> None:
+    means = column(lake, CUP)
+    made = CHARTS["distribution"](view)
+    valid = means[~np.isnan(means)]
+    assert sum(made.column("intervals")) == len(valid)
+    assert made.dicts()[5]["share"] == pytest.approx(np.mean((valid >= 5) & (valid < 6)))
+    sd = column(lake, CUP, "sd")
+    turbulence = {row["speed_mps"]: row for row in CHARTS["turbulence"](view).dicts()}
+    here = (np.floor(means + 0.5) == 6) & (means > 3)
+    assert turbulence[6.0]["mean"] == pytest.approx((sd / means)[here].mean())
+    shear = CHARTS["shear"](view).dicts()
+    assert [row["height_m"] for row in shear] == [20.0, 30.0, 50.0]
+    cups = np.array([column(lake, f"cup-{height}m-a.wind_speed") for height in (20, 30, 50)])
+    assert shear[2]["mean_speed"] == pytest.approx(cups[2][cups.min(axis=0) > 3].mean())
+    day = CHARTS["diurnal"](view).dicts()
+    assert day[0]["hour"] == 0
+    # 18:20 to 19:10 UTC is the site's first hour of the day, at UTC+05:45 on ten-minute intervals.
+    hours = ((np.arange(len(means)) * 10 + 345) // 60) % 24
+    assert day[0]["mean"] == pytest.approx(np.nanmean(means[hours == 0]))
+
+
+def test_pairs_shadow_sun_and_recovery(lake: Path, view: View) -> None:
+    assert view.channel.twin == TWIN
+    pairs = CHARTS["pair"](view)
+    assert len(pairs.rows) == np.sum(~np.isnan(column(lake, CUP) + column(lake, TWIN)))
+    assert {row["sector"] for row in CHARTS["shadow"](view).dicts()} == {10.0 * at for at in range(36)}
+    assert max(CHARTS["irradiance"](view).column("highest")) == pytest.approx(
+        np.nanmax(column(lake, "pyranometer.irradiance"))
+    )
+    recovery = [row["recovery"] for row in CHARTS["recovery"](view).dicts() if row["channel"] == CUP]
+    expected = column(lake, CUP, "recovery").reshape(8, 144).mean(axis=1)
+    assert recovery == pytest.approx(list(expected))
+    assert summary(view).dicts()[0]["mean"] == pytest.approx(np.nanmean(column(lake, CUP)), rel=1e-3)
+
+
+def test_every_chart_of_a_whole_lake_is_drawn(view: View) -> None:
+    assert {name: type(draw(view, name)) for name in CHARTS} == dict.fromkeys(CHARTS, dict)
+
+
+def test_the_fleet(reader: LakeReader) -> None:
+    fleet = FleetReader(reader).read()
+    assert fleet.missing == []
+    third = fleet.masts[2]
+    assert (third["gateway"], third["state"], third["lost"], third["alerts"]) == (
+        "mast-03",
+        "offline",
+        204,
+        1,
+    )
+    assert third["month"] < 0.9 < third["day"]
+    assert fleet.counts() == {"online": 2, "silent": 0, "offline": 1, "unknown": 0}
+
+
+def test_a_lake_without_most_tables_shows_what_it_has(lake: Path, tmp_path: Path) -> None:
+    shutil.copytree(lake / "statistics", tmp_path / "lake" / "statistics")
+    (tmp_path / "lake" / "presence" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "lake" / "presence" / "_delta_log" / f"{0:020d}.json").write_text('{"commitInfo":')
+    reader = reader_of(tmp_path / "lake")
+    fleet = FleetReader(reader).read()
+    assert [mast["gateway"] for mast in fleet.masts] == ["mast-01", "mast-02", "mast-03"]
+    assert any("no table sites yet; fieldgate jobs run ingest fills it" in each for each in fleet.missing)
+    view = open_view(reader, Request("mast-01"))
+    assert view.mast.missing[0].startswith("The lake has no table channels yet")
+    assert isinstance(draw(view, "wind-rose"), dict)
+    assert "mast" in str(draw(view, "turbulence"))
+    assert isinstance(draw(view, "pair"), str)
+    assert summary(view).dicts()[0]["alpha"] is None
+
+
+def test_an_empty_lake_and_columns_of_an_older_one(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    empty = reader_of(tmp_path / "empty")
+    assert len(FleetReader(empty).read().missing) == 4
+    with pytest.raises(Missing, match="no table statistics yet; fieldgate jobs run statistics"):
+        read_mast(empty, "mast-01")
+    rows = DeltaTable(str(lake / "statistics")).to_pyarrow_table().drop_columns(["sum", "rate", "gust"])
+    write_deltalake(str(tmp_path / "old" / "statistics"), rows)
+    view = open_view(reader_of(tmp_path / "old"), Request("mast-01"))
+    assert summary(view).dicts()[0]["gust"] is None
+
+
+def test_a_late_correction_is_in_the_next_answer(lake: Path, tmp_path: Path) -> None:
+    shutil.copytree(lake, tmp_path / "lake")
+    reader = reader_of(tmp_path / "lake")
+    asked = Request("mast-01", begin="2026-11-20")
+    before = summary(open_view(reader, asked)).dicts()[0]["mean"]
+    version = reader.version("statistics")
+    DeltaTable(str(tmp_path / "lake" / "statistics")).update(
+        updates={"avg": "avg + 1.0"}, predicate="gateway = 'mast-01'"
+    )
+    reader.look()
+    assert reader.version("statistics") == version + 1
+    assert summary(open_view(reader, asked)).dicts()[0]["mean"] == pytest.approx(before + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (Request("mast-01", begin="soon"), "'soon' is no time such as 2026-11-23"),
+        (Request("mast-01", begin="2027-01-01"), "Nothing from 2027-01-01 00:00 to 2026-11-21 00:00"),
+        (Request("'; DROP TABLE x"), "No statistics of '; DROP TABLE x in the lake"),
+    ],
+)
+def test_an_address_that_asks_for_nothing(reader: LakeReader, asked: Request, problem: str) -> None:
+    with pytest.raises(CloudError, match=problem.partition("(")[0]):
+        open_view(reader, asked)
+
+
+def test_a_hostile_channel_is_a_text_to_sql(view: View) -> None:
+    made = series(view, "x' OR '1'='1", view.held.span.begin_ms, view.held.span.end_ms)
+    assert set(made.column("value")) == {None}
+    with pytest.raises(duckdb.Error):
+        view.held.read("SELECT no_such_column FROM statistics")
