@@ -18,6 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, ThrottleEvent
 
 from cloud.errors import CloudError, Undelivered
+from cloud.kafka.listener_probe import listener_fault
 
 log = logging.getLogger(__name__)
 # librdkafka repeats each failed connect every second; ``_on_error`` logs each reason once per outage.
@@ -46,6 +47,9 @@ _TOPIC_FAULTS: Final = frozenset(
     }
 )
 """Missing, misnamed or forbidden: the operator's to mend."""
+
+_VAGUE: Final = frozenset({KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+"""Errors whose text is the same for several faults of certificates and protocols, or none."""
 
 _TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
 """Two names of one property of librdkafka's."""
@@ -125,6 +129,7 @@ class KafkaSink(Generic[T]):
         self._reported: set[str] = set()
         self.problem: str | None = None
         """Why records don't come through, as far as librdkafka reports it; None since one did."""
+        self._fault: str | None = None
         self._limited_s = float("-inf")
         try:
             self._producer = self._make(self._config)
@@ -177,12 +182,21 @@ class KafkaSink(Generic[T]):
         """
         if self._producer is not None:
             self._leaving.append((self._producer, time.monotonic() + _LAST_REPORTS_S))
+        if prepared.config is not self._config:
+            # What is wrong now, if anything, is said again.
+            self._fault = None
+            self._reported.clear()
         self._producer, self._config, self._broken = prepared.producer, prepared.config, False
 
     @property
     def usable(self) -> bool:
         """Whether records are taken at all; where not, ``problem`` is why."""
         return self._producer is not None and not self._broken
+
+    @property
+    def reason(self) -> str | None:
+        """``problem`` in words that name the remedy, where the listener was reached and has it against us."""
+        return self._fault if self.problem is not None and self._fault is not None else self.problem
 
     @property
     def limited(self) -> str | None:
@@ -233,12 +247,28 @@ class KafkaSink(Generic[T]):
 
     def _on_error(self, error: KafkaError) -> None:
         kind = _CHANGING.sub("", f"{error.name()}: {error.str()}")
-        level = logging.DEBUG if kind in self._reported else logging.WARNING
-        log.log(level, "event=kafka.error error=%s", error)
+        is_new = kind not in self._reported
+        log.log(logging.WARNING if is_new else logging.DEBUG, "event=kafka.error error=%s", error)
         self._reported.add(kind)
         if self.problem is None or (self.usable and error.code() != KafkaError._ALL_BROKERS_DOWN):
             # That all brokers are down follows each other reason, and hides it.
             self.problem = f"{error.name()}: {error.str()}"
+        if error.code() not in _VAGUE:
+            self._fault = None
+        elif is_new and self.usable:
+            # By a thread of its own, for it waits for the listener.
+            threading.Thread(
+                target=self._probe, args=(self._config,), name="kafka-probe", daemon=True
+            ).start()
+
+    def _probe(self, config: Mapping[str, str]) -> None:
+        """Find what the listener has against us where librdkafka's words don't tell it."""
+        fault = listener_fault(config["bootstrap.servers"], config)
+        if config is not self._config:
+            return
+        if fault is not None and fault != self._fault:
+            log.warning("event=kafka.listener_refuses reason=%s", fault)
+        self._fault = fault
 
     def _on_throttle(self, event: ThrottleEvent) -> None:
         if event.throttle_time > 0:
@@ -251,7 +281,7 @@ class KafkaSink(Generic[T]):
     def _delivered(self, token: T, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             if self.problem is not None:
-                self.problem = None
+                self.problem = self._fault = None
                 self._reported.clear()
             self._outcomes.append((token, None))
         else:

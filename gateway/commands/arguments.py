@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.toml_problems import is_secret
+
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
@@ -62,8 +64,8 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
 
 def add_properties(parser: argparse._ActionsContainer) -> None:
     """``--property``: what else the connection to Kafka needs, as a list of pairs."""
-    meaning = "a librdkafka property, e.g. security.protocol=SSL"
-    add_list(parser, "--property", "properties", "KEY=VALUE", meaning, pair)
+    meaning = "a librdkafka property, e.g. security.protocol=SSL; a secret as KEY=@FILE"
+    add_list(parser, "--property", "properties", "KEY=VALUE", meaning, kafka_property)
 
 
 def add_kafka(parser: argparse._ActionsContainer, meaning: str) -> None:
@@ -115,13 +117,27 @@ def add_timeout(
 
 def override(text: str) -> tuple[str, object]:
     """``key=value``: the value as TOML where it is that, else as a string."""
+    key, text = pair(text)
+    value: object = text
+    if "\n" not in text:
+        with suppress(tomllib.TOMLDecodeError):
+            value = tomllib.loads(f"value = {text}")["value"]
+    if is_secret(key) and not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f'{key} would stand in the process list: {key}={{ file = "…" }}')
+    return key, value
+
+
+def kafka_property(text: str) -> tuple[str, str]:
+    """``key=value``; of a secret ``key=@file``, for every user of the machine can read command lines."""
     key, value = pair(text)
-    if "\n" in value:
+    if not is_secret(key):
         return key, value
+    if not value.startswith("@"):
+        raise argparse.ArgumentTypeError(f"{key} would stand in the process list: write {key}=@FILE")
     try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, value
+        return key, Path(value[1:]).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeError) as error:
+        raise argparse.ArgumentTypeError(f"{key}: {value[1:]} can't be read: {error}") from error
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -45,7 +45,7 @@ class KafkaSinks:
     @property
     def problem(self) -> str | None:
         """Why new messages don't come through, else that a quota holds some back; None where all is well."""
-        return self.live.problem or self.live.limited or self.backlog.limited
+        return self.live.reason or self.live.limited or self.backlog.limited
 
     def close(self) -> None:
         """Give up what is open and end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import time
@@ -21,11 +22,13 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
+from cloud.kafka.producer import KafkaSink
 from cloud.kafka.provision import TOPICS, provision_topics
 from cloud.kafka.quotas import Quotas
 from cloud.kafka.users import Users
 from gateway.cli import main
 from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.config import load
 from tests.integration.test_docs import blocks
 from tests.support.config import config_text, cup
 from tests.support.mast import GatewayProcess, published
@@ -122,7 +125,7 @@ def written(properties: dict[str, str]) -> set[str]:
     """The topics that take a record."""
     taken: set[str] = set()
     # As the gateway's is; who may write nothing would end with a fatal error.
-    idempotent = str(bool(WRITES[properties["sasl.username"]])).lower()
+    idempotent = str(bool(WRITES[properties.get("sasl.username", GATEWAY)])).lower()
     producer = Producer({**properties, "enable.idempotence": idempotent, "delivery.timeout.ms": "20000"})
 
     def report(error: object, message: Message) -> None:
@@ -284,6 +287,68 @@ def test_doing_it_again_changes_nothing_and_what_differs_is_shown(
     assert "mast-07.access.toml: File exists" in capsys.readouterr().err
 
 
+def test_a_certificate_takes_the_place_of_a_password(
+    broker: SecuredBroker, place: Path, tmp_path: Path
+) -> None:
+    certificate, key = (broker.certificates / f"mast-07.{end}" for end in ("pem", "key"))
+    access, config = tmp_path / "access.toml", tmp_path / "gateway.toml"
+    provision = ["provision", "gateway", GATEWAY, "--cloud", str(place / "cloud.toml")]
+    provision += ["-c", str(place / "mast-07.toml"), "--bootstrap-servers", broker.mtls]
+    assert main([*provision, "--certificate", str(certificate), "--key", str(key), "-o", str(access)]) == 0
+    sensor = "cup=hall-anemometer:17,slope=0.765,offset=0.35"
+    assert main(["init", "--access", str(access), "--sensor", sensor, "-o", str(config)]) == 0
+    kafka = load(config).kafka
+    assert kafka.bootstrap_servers == broker.mtls
+    named = {name: Path(path).read_bytes() for name, path in kafka.properties.items() if "location" in name}
+    assert named["ssl.certificate.location"] == certificate.read_bytes()
+    properties = {**kafka.properties, "bootstrap.servers": broker.mtls, "log_level": "0"}
+    assert written(properties) == WRITES[GATEWAY]
+    assert allowed_calls(properties) == set()
+
+
+def test_a_quota_of_backlogs_holds_no_new_reading_back(broker: SecuredBroker, place: Path) -> None:
+    properties = {name: value for name, value in login(broker, place, GATEWAY).items() if "boot" not in name}
+    quotas = Quotas(broker.bootstrap_servers, {}, 10)
+    quotas.set_rate("backlog", 20_000.0)
+    live, backlog = (KafkaSink[float](broker.scram, name, properties) for name in ("live", "backlog"))
+    took: list[float] = []
+    sent = taken = 0
+    try:
+        live.send(Row(b"{}"), time.monotonic())
+        eventually(lambda: live.poll(0.1))
+        begin_s = time.monotonic()
+        while backlog.limited is None or len(took) < 40:
+            # Bytes that no compression makes less of.
+            while backlog.open < 20:
+                sent += backlog.send(Row(os.urandom(5_000)), 0.0)
+            live.send(Row(b"{}"), time.monotonic())
+            answers = eventually(lambda: live.poll(0.05), poll_s=0.0)
+            taken += len(backlog.poll())
+            if backlog.limited is not None:
+                took += [time.monotonic() - sent_s for sent_s, _ in answers]
+            assert time.monotonic() < begin_s + 60
+        assert backlog.limited == "Kafka's quota for backlog is reached: what is over it waits"
+        assert live.limited is None
+        # Far less than the wait of the records that are over the quota.
+        assert sorted(took)[20] < 0.5, took
+        assert taken < sent
+    finally:
+        live.close()
+        backlog.close()
+        quotas.set_rate("backlog", 65_536.0)
+        quotas.close()
+
+
+class Row:
+    """A record of other devices."""
+
+    topic, key = "mqtt.raw", b"key"
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+
 class Trouble:
     """A mast whose login is hurt and mended while it runs."""
 
@@ -331,7 +396,7 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
         other = (broker.certificates / "other.pem").read_bytes()
         for name, wrong, shown in (
             ("kafka.password", b"wrong", "invalid credentials"),
-            ("kafka-ca.pem", other, "certificate verify failed"),
+            ("kafka-ca.pem", other, "certificate is of an authority that isn't in ssl.ca.location"),
         ):
             right = (tmp_path / name).read_bytes()
             (tmp_path / name).write_bytes(wrong)

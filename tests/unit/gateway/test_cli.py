@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from gateway import cli
+from gateway.commands.arguments import kafka_property, override
 
 STATUS: dict[str, Any] = {
     "gateway": "mast-07",
@@ -270,3 +271,23 @@ def test_status_gives_the_reason_why_it_cant(
     printed = capsys.readouterr()
     assert complaint.replace("PORT", str(free_port)) in printed.err
     assert printed.out == ""
+
+
+def test_a_secret_comes_from_a_file_not_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "password").write_text("sesame\n")
+    assert kafka_property(f"sasl.password=@{tmp_path / 'password'}") == ("sasl.password", "sesame")
+    assert kafka_property("security.protocol=SSL") == ("security.protocol", "SSL")
+    assert override('mqtt.password={ file = "p" }') == ("mqtt.password", {"file": "p"})
+    for words, remedy in (
+        (["status", "--property", "sasl.password=sesame"], "write sasl.password=@FILE"),
+        (["status", "--property", "sasl.password=@/no/such"], "sasl.password: /no/such can't be read"),
+        (["run", "--set", "mqtt.password=sesame"], 'mqtt.password={ file = "…" }'),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        assert ended.value.code == 2
+        printed = capsys.readouterr().err
+        assert remedy in printed
+        assert "sesame" not in printed
