@@ -13,6 +13,7 @@ from typing import Final, Literal
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
+    COMMAND_RESULTS_TOPIC,
     COMMANDS_TOPIC,
     DEAD_LETTER_TOPIC,
     EVENTS_TOPIC,
@@ -22,12 +23,12 @@ from cloud.wire.reading_records import (
 )
 from cloud.wire.site_records import SITES_TOPIC
 
-_RESULTS: Final = "gateway.command-results"
 CLUSTER: Final = "kafka-cluster"
 """The cluster's name as a resource."""
 
 _SENT: Final = (
-    STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, _RESULTS, DEAD_LETTER_TOPIC,
+    STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, COMMAND_RESULTS_TOPIC,
+    DEAD_LETTER_TOPIC,
 )  # fmt: skip
 _DESCRIBES: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, ALERTS_TOPIC)
 """What an analyst reads beside the readings."""
