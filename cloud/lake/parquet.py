@@ -6,15 +6,25 @@ file is opened before a statement runs: one of an older version has null for a c
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-import pyarrow as pa
 from deltalake import DeltaTable
 
 _DATE: Final = "TRY_CAST(regexp_extract(filename, '/date=([^/]*)/[^/]*$', 1) AS DATE)"
 """Of the file's path: DuckDB leaves out the files that a condition on it excludes. No date is null."""
+_TYPES: Final = {
+    "string": "VARCHAR",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "long": "BIGINT",
+    "binary": "BLOB",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+"""Delta's names of types that DuckDB has another name for."""
 
 
 def quoted(name: str, mark: str = '"') -> str:
@@ -27,22 +37,24 @@ def add_table(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTabl
 
     Raises DeltaError.
     """
-    if root is None or not _is_plain(table):
-        # It refuses what it can't read right, such as deletion vectors.
+    types = {field["name"]: field["type"] for field in json.loads(table.schema().to_json())["fields"]}
+    of_path = table.metadata().partition_columns
+    # The readers' features beyond version 1, such as deletion vectors, delta-rs reads or refuses.
+    is_plain = of_path == [] or (of_path == ["date"] and types["date"] == "date")
+    if root is None or table.protocol().min_reader_version > 1 or not is_plain:
         connection.register(name, table.to_pyarrow_dataset())
         return
-    empty = _schema(table).empty_table()
-    files = [f"{root}/{path}" for path in actions(table)["path"].to_pylist()]
+    files = [f"{root}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
     if not files:
-        connection.register(name, empty)
+        nothing = ", ".join(f"NULL::{duckdb_type(kind)} AS {quoted(each)}" for each, kind in types.items())
+        connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT {nothing} WHERE false")
         return
-    described = connection.from_arrow(empty)
-    types = dict(zip(described.columns, map(str, described.types), strict=True))
-    of_path = set(table.metadata().partition_columns)
     columns = ", ".join(f"{_DATE} AS {quoted(each)}" if each in of_path else quoted(each) for each in types)
     schema = ", ".join(
         f"{text}: {{'name': {text}, 'type': {quoted(kind, chr(39))}, 'default_value': NULL}}"
-        for text, kind in ((quoted(each, "'"), kind) for each, kind in types.items() if each not in of_path)
+        for text, kind in (
+            (quoted(each, "'"), duckdb_type(kind)) for each, kind in types.items() if each not in of_path
+        )
     )
     # In a variable: as text in the view, thirty thousand paths are parsed for two seconds at each use.
     connection.execute(f"SET VARIABLE {quoted(name)} = ?", [files])
@@ -52,20 +64,13 @@ def add_table(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTabl
     )
 
 
-def actions(table: DeltaTable) -> Any:
-    """The log's files as an Arrow table: ``path`` in the folder, ``size_bytes``, ``num_records``, bounds."""
-    return pa.table(table.get_add_actions(flatten=True))
-
-
-def _is_plain(table: DeltaTable) -> bool:
-    """Whether its rows are those of its files, and its only partition, if any, is a date."""
-    columns = table.metadata().partition_columns
-    return (
-        table.protocol().min_reader_version == 1
-        and columns in ([], ["date"])
-        and all(_schema(table).field(column).type == pa.date32() for column in columns)
-    )
-
-
-def _schema(table: DeltaTable) -> Any:
-    return pa.schema(table.schema().to_arrow())
+def duckdb_type(kind: Any) -> str:
+    """A type of a Delta schema, as its JSON has it, in DuckDB's words."""
+    if isinstance(kind, str):
+        return _TYPES.get(kind, kind.upper())
+    if kind["type"] == "array":
+        return f"{duckdb_type(kind['elementType'])}[]"
+    if kind["type"] == "map":
+        return f"MAP({duckdb_type(kind['keyType'])}, {duckdb_type(kind['valueType'])})"
+    fields = (f"{quoted(field['name'])} {duckdb_type(field['type'])}" for field in kind["fields"])
+    return f"STRUCT({', '.join(fields)})"

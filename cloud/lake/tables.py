@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
@@ -126,11 +127,13 @@ def open_lakes(lakes: Lakes, tables: Collection[str] | None = None) -> duckdb.Du
 class LazyLakes:
     """Lakes of which a table is opened when a statement first names it; ``connection`` is their DuckDB.
 
-    Raises LakeError where a lake isn't there. Of one thread.
+    ``as_of``: tables as they were then, or one table's version. Raises LakeError where a lake isn't there. Of
+    one thread.
     """
 
-    def __init__(self, lakes: Lakes) -> None:
+    def __init__(self, lakes: Lakes, as_of: datetime | int | None = None) -> None:
         self._lakes = lakes
+        self._as_of = as_of
         self._locations = {lake: _locations(lake, *place) for lake, place in lakes.items()}
         self._added: set[str] = set()
         self.connection = duckdb.connect(":memory:")
@@ -185,10 +188,19 @@ class LazyLakes:
         uri, store = self._lakes[lake]
         location = self._locations[lake][name]
         try:
-            table = DeltaTable(location, storage_options=for_delta_rs(store))
+            version = self._as_of if isinstance(self._as_of, int) else None
+            if version is not None and self._added:
+                raise LakeError(f"--as-of {version} is one table's version; name a time for several tables")
+            table = DeltaTable(location, version=version, storage_options=for_delta_rs(store))
+            if isinstance(self._as_of, datetime):
+                table.load_as_version(self._as_of)
+                # Of a time before its first version delta-rs loads the first.
+                commit = Path(location, "_delta_log", f"{table.version():020}.json")
+                if commit.exists() and commit.stat().st_mtime > self._as_of.timestamp() + 0.001:
+                    raise LakeError(f"lake {lake}: table {name} has no version as old as {self._as_of}")
             add_table(self.connection, view, table, None if _local_root(uri) is None else Path(location))
         except (OSError, DeltaError, duckdb.IOException) as error:
-            reason = in_words(error, uri, store) or _plain(error)
+            reason = in_words(error, uri, store) or gone(error) or _plain(error)
             raise LakeError(f"lake {lake}: table {name} can't be read: {reason}") from error
 
 
@@ -197,6 +209,14 @@ def _locations(lake: str, uri: str, store: StoreConfig | None) -> Mapping[str, s
         return table_locations(uri, store)
     except LakeError as error:
         raise LakeError(f"{error}" if lake == uri else f"lake {lake}: {error}") from error
+
+
+def gone(error: object) -> str | None:
+    """The words for a file of a table that isn't there any more, from DuckDB's error; None for others."""
+    found = re.search(r'No files found that match the pattern "(.+?)"', str(error))
+    if found is None:
+        return None
+    return f"{found[1]} is gone: `jobs maintain` removed it, or the lake was copied in part; ask again"
 
 
 def _plain(error: Exception) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import readline
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
@@ -70,6 +73,107 @@ def test_errors_are_one_line(lake: Path, capsys: pytest.CaptureFixture[str], sql
     assert printed.startswith("error: ")
     assert message in printed
     assert printed.count("\n") == 1
+
+
+LAST_ROW_FAILS: Final = (
+    "SET threads = 1; SELECT if(range = 299999, error('late'), range) AS n FROM range(300000)"
+)
+
+
+def test_answers_are_written_as_they_come(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pipe(io.StringIO):
+        """A reader that has enough after the first rows."""
+
+        def write(self, text: str) -> int:
+            if self.tell() > 100_000:
+                raise BrokenPipeError
+            return super().write(text)
+
+    for form in ("--csv", "--json"):
+        pipe = Pipe()
+        monkeypatch.setattr("sys.stdout", pipe)
+        # The last row is an error: it isn't computed before the first ones are written.
+        with pytest.raises(BrokenPipeError):
+            run([LAST_ROW_FAILS, "--lake", str(lake), form])
+        assert pipe.getvalue().startswith(("n\n0\n1\n", '[{"n": 0}, {"n": 1}, '))
+
+
+def test_an_error_in_a_late_row_is_one_line(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([LAST_ROW_FAILS, "--lake", str(lake), "--csv"]) == 1
+    assert capsys.readouterr().err == "error: Invalid Input Error: late\n"
+
+
+def test_an_empty_answer_is_an_empty_list(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["FROM mast WHERE false", "--lake", str(lake), "--json"]) == 0
+    assert capsys.readouterr().out == "[]\n"
+
+
+def test_parquet(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a mast's.parquet"
+    assert run(["FROM mast ORDER BY gateway", "--lake", str(lake), "--parquet", str(file)]) == 0
+    assert capsys.readouterr().out == ""
+    assert pq.read_table(file).column("gateway").to_pylist() == ["mast-07", "mast-08"]
+
+
+def test_tables_and_the_meaning_of_their_columns(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([".tables", "--lake", str(lake), "--csv"]) == 0
+    assert capsys.readouterr().out == "table,filled_by\nmast,fieldgate jobs run mast\n"
+    assert run([".schema mast", "--lake", str(lake), "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "column,type,unit,meaning",
+        "gateway,VARCHAR,,the gateway",
+        "at,TIMESTAMP WITH TIME ZONE,,",
+    ]
+    assert run([".schema nothing", "--lake", str(lake)]) == 1
+    assert run([".table", "--lake", str(lake)]) == 1
+    assert "error: no command .table: .tables, .schema TABLE, or SQL\n" in capsys.readouterr().err
+
+
+def test_files_that_are_gone(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file,) = (lake / "mast").glob("*.parquet")
+    file.unlink()
+    assert run(["FROM mast", "--lake", str(lake)]) == 1
+    message = capsys.readouterr().err
+    assert f"table mast can't be read: {file} is gone: `jobs maintain` removed it" in message
+    assert message.count("\n") == 1
+
+
+def test_statements_are_read_from_a_pipe(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT gateway\nFROM mast ORDER BY 1;\n"))
+    assert run(["--lake", str(lake), "--csv"]) == 0
+    assert capsys.readouterr().out == "gateway\nmast-07\nmast-08\n"
+
+
+def test_the_prompt_goes_on_after_an_error_and_keeps_its_history(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = iter(["FROM nothing;", "SELECT gateway", "FROM mast ORDER BY 1;", ".tables"])
+
+    def typed(prompt: str) -> str:
+        line = next(lines, None)
+        if line is None:
+            raise EOFError
+        readline.add_history(line)
+        return line
+
+    monkeypatch.setattr("builtins.input", typed)
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setenv("XDG_STATE_HOME", str(lake / "_state"))
+    assert run(["--lake", str(lake), "--csv"]) == 0
+    printed = capsys.readouterr()
+    assert "gateway\nmast-07\nmast-08\n" in printed.out
+    assert "mast,fieldgate jobs run mast" in printed.out
+    assert printed.err.startswith("error: no table nothing in the lake")
+    assert "FROM mast ORDER BY 1;" in (lake / "_state/fieldgate/query_history").read_text()
+
+
+@pytest.mark.parametrize("moment", ["yesterday", "-1"])
+def test_a_moment_that_is_none(lake: Path, capsys: pytest.CaptureFixture[str], moment: str) -> None:
+    with pytest.raises(SystemExit):
+        run(["FROM mast", "--lake", str(lake), f"--as-of={moment}"])
+    assert "is neither a time, such as 2026-05-28T12:00:00Z, nor a version" in capsys.readouterr().err
 
 
 def test_no_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,3 +102,27 @@ def test_what_cannot_be_read_right_is_refused(lake: Path, feature: str) -> None:
     (lake / "readings/_delta_log/00000000000000000003.json").write_text(commit)
     with pytest.raises(LakeError, match=f"table readings can't be read: .*{feature}"):
         open_lake(lake)
+
+
+def test_a_table_as_it_was(lake: Path) -> None:
+    write(lake / "mast", gateway="mast-07")
+
+    def gateways(as_of: datetime | int) -> list[str]:
+        opened = LazyLakes({"here": (str(lake), None)}, as_of)
+        with opened.connection:
+            answer = opened.sql("SELECT gateway FROM readings ORDER BY 1")
+            assert answer is not None
+            return [gateway for (gateway,) in answer.fetchall()]
+
+    commit = lake / "readings/_delta_log/00000000000000000000.json"
+    first = datetime.fromtimestamp(commit.stat().st_mtime, UTC)
+    assert gateways(0) == ["mast-07"]
+    assert gateways(first) == ["mast-07"]
+    assert gateways(datetime.now(UTC)) == ["mast-07", "mast-08", "mast-09"]
+    with pytest.raises(LakeError, match="table readings has no version as old as 2020-01-01"):
+        gateways(datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(LakeError, match="table readings can't be read"):
+        gateways(12)
+    opened = LazyLakes({"here": (str(lake), None)}, 0)
+    with opened.connection, pytest.raises(LakeError, match="--as-of 0 is one table's version"):
+        opened.sql("FROM readings JOIN mast USING (gateway)")
