@@ -15,11 +15,13 @@ import msgspec
 from cloud.wire.fields import InvalidFields, check_name, convert, load_object, time_of, to_json
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
-"""Of an id, an action or a target."""
-ACTIONS: Final = ("switch", "read", "interval", "reload", "self-test")
+"""Of an id or an action."""
+TARGET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,127}", re.ASCII)
+"""A relay, a sensor, or an MQTT topic without wildcards."""
+ACTIONS: Final = ("switch", "read", "interval", "reload", "self-test", "publish")
 """What a gateway can be commanded, as ``[commands] allow`` names it."""
-WITH_TARGET: Final = ("switch", "read", "interval")
-"""Those of a relay or a sensor."""
+WITH_TARGET: Final = ("switch", "read", "interval", "publish")
+"""Those of a relay, a sensor or a topic."""
 MOST_BYTES: Final = 16_384
 LONGEST_US: Final = 86_400_000_000
 """How long a command may be valid: so long a gateway stores its id."""
@@ -85,7 +87,7 @@ def parse_command(payload: bytes) -> Command:
     check_name("id", command.id, NAME)
     check_name("action", command.action, NAME)
     if command.target:
-        check_name("target", command.target, NAME)
+        check_name("target", command.target, TARGET)
     lasts_us = command.expires_us - time_of("issued_at", command.issued_at)
     if not 0 < lasts_us <= LONGEST_US:
         raise InvalidFields("BAD_TIME", "expires_at must be after issued_at, at most a day")

@@ -20,6 +20,7 @@ from gateway.commands.arguments import (
     fail,
     kafka_of,
     override,
+    pair,
     positive,
 )
 
@@ -39,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_json(each)
         each.add_argument("gateway", metavar="GATEWAY")
     send.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    send.add_argument("target", nargs="?", default="", metavar="TARGET", help="a relay or a sensor")
+    send.add_argument("target", nargs="?", default="", metavar="TARGET", help="a relay, a sensor, a topic")
     send.add_argument(
-        "--arg", dest="args", metavar="KEY=VALUE", type=override, action="append", default=[],
-        help="switch: state=on, off or normal, for_s=600; interval: interval_s=10 (repeatable)",
+        "--arg", dest="args", metavar="KEY=VALUE", type=pair, action="append", default=[],
+        help="switch: state=on, off or normal, for_s=600; interval: interval_s=10; publish: payload=TEXT",
     )  # fmt: skip
     send.add_argument(
         "--expires", type=positive, default=600.0, metavar="S",
@@ -80,7 +81,11 @@ def _send(arguments: argparse.Namespace, client: CommandClient) -> int:
         gateway=arguments.gateway,
         target=arguments.target,
         action=arguments.action,
-        args=dict(arguments.args),
+        args={
+            # A payload is text, also where it looks like a number.
+            key: value if arguments.action == "publish" else override(f"{key}={value}")[1]
+            for key, value in arguments.args
+        },
         issued_at=format_time(now_us),
         expires_at=format_time(now_us + round(arguments.expires * 1e6)),
     )

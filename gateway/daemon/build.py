@@ -25,7 +25,7 @@ from gateway.daemon.reload import Reload
 from gateway.daemon.restart_budget import RestartBudget
 from gateway.daemon.snapshot import status_of
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.inbox import Call, Inbox
 from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
@@ -38,8 +38,8 @@ from gateway.mqtt.steps import nested
 from gateway.mqtt.subscriptions import Subscriptions
 from gateway.mqtt.topics import Topics, filters, routes
 from gateway.ports import Record
-from gateway.remote.actions import Action, interval, read, self_test, switch
-from gateway.remote.actions import reload as reload_config
+from gateway.remote import actions as remote
+from gateway.remote.actions import Action
 from gateway.remote.executor import Executor
 from gateway.remote.receiver import CommandReceiver, clock_wait
 from gateway.reporting.event_spool import EventSpool
@@ -151,6 +151,10 @@ def build(
         inbox.announce(record)
         inbox.retain({topics.command_result: record.value})
 
+    def to_device(topic: str, payload: bytes) -> bool:
+        inbox.put(Call(partial(session.publish, topic, payload)))
+        return session.ready.is_set()
+
     def heartbeats() -> Iterable[Heartbeat]:
         parts = (life, samplers, forwarder)
         return chain.from_iterable(part.heartbeats() for part in parts)
@@ -176,11 +180,12 @@ def build(
     )
     reload = Reload(path, overrides, parts, page)
     actions |= {
-        "switch": switch(interlocks),
-        "read": read(config_in_force, last.own),
-        "interval": interval(config_in_force, reload.wait_for),
-        "reload": reload_config(reload.wait_for),
-        "self-test": self_test(partial(status_of, parts)),
+        "switch": remote.switch(interlocks),
+        "read": remote.read(config_in_force, last.own),
+        "interval": remote.interval(config_in_force, reload.wait_for),
+        "reload": remote.reload(reload.wait_for),
+        "publish": remote.publish(config.mqtt.topic_root, to_device),
+        "self-test": remote.self_test(partial(status_of, parts)),
     }
 
     def control(request: Mapping[str, Any]) -> Mapping[str, Any]:

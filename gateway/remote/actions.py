@@ -48,6 +48,10 @@ class _Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_s: float
 
 
+class _Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    payload: Annotated[str, msgspec.Meta(max_length=4096)]
+
+
 def switch(interlocks: Interlocks) -> Action:
     """A relay on, off or back to what it is without a command; ``for_s`` at most a day, else an hour."""
 
@@ -117,6 +121,20 @@ def self_test(status: Callable[[], Mapping[str, Any]]) -> Action:
         faults = ("kafka_problem", "troubles", "outbox_problem", "parked", "sensors_hung", "stuck")
         ok = ok and not any(tested[name] for name in faults)
         return {"ok": ok, **tested, "relays": relays, "config": config}
+
+    return carry_out
+
+
+def publish(root: str, send: Callable[[str, bytes], bool]) -> Action:
+    """A message for another device to the local broker's session, not retained; never below ``root``."""
+
+    def carry_out(command: Command) -> Mapping[str, Any]:
+        payload = _arguments(command, _Publish).payload.encode()
+        if f"{command.target}/".startswith(f"{root}/"):
+            raise NotDone("NOT_ALLOWED", f"{root}/ has the gateway's own topics")
+        if not send(command.target, payload):
+            raise NotDone("NO_BROKER", "the local broker isn't connected", refused=False)
+        return {"bytes": len(payload)}
 
     return carry_out
 

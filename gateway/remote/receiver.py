@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 _TURN_S: Final = 0.5
 _BATCH_S: Final = 10.0
+# A look costs some 800 bytes: 35 MB a month.
+_REQUEST_S: Final = 55.0
 _AGAIN_S: Final = (2.0, 60.0)
 _FOR_CLOCK_S: Final = 60.0
 _STOP_S: Final = 3.0
@@ -120,6 +122,7 @@ class CommandReceiver:
             except Exception as error:
                 # Never the end of all commands, nor of the gateway.
                 log.exception("event=commands.defect")
+                self._history = None
                 self._settled(repr(error))
             if self.problem is not None:
                 until_s = time.monotonic() + pause.next()
@@ -163,7 +166,7 @@ class CommandReceiver:
             if not sending or time.monotonic() < request_at_s:
                 self._take(reader, history, 0)
                 continue
-            request_at_s = time.monotonic() + uplink.batch_s / 2
+            request_at_s = time.monotonic() + max(uplink.batch_s / 2, _REQUEST_S)
             until_s = time.monotonic() + _BATCH_S
             reader.resume()
             while not (reader.at_end or self._stopping.is_set() or time.monotonic() >= until_s):

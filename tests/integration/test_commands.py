@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 from paho.mqtt import subscribe
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
 
 from cloud.kafka.producer import DEFAULTS
 from cloud.wire.command_records import Command, CommandResult, parse_result
@@ -37,7 +42,7 @@ action = "switch"
 target = "heater"
 args = { state = "off", for_s = 1800 }
 """
-ALLOW = ["switch heater", "read", "interval cup", "self-test"]
+ALLOW = ["switch heater", "read", "interval cup", "self-test", "publish devices/fan/set"]
 
 
 def mast_config(name: str, *allow: str, **uplink: Any) -> str:
@@ -85,6 +90,25 @@ def alerted_command(mast: str) -> Command:
     return command
 
 
+@contextmanager
+def subscribed(mosquitto: LocalMosquitto, topic: str) -> Iterator[list[bytes]]:
+    """A device's payloads as they come."""
+    payloads: list[bytes] = []
+    ready = threading.Event()
+    client = Client(CallbackAPIVersion.VERSION2)
+    client.on_subscribe = lambda *_: ready.set()
+    client.on_message = lambda _client, _data, message: payloads.append(bytes(message.payload))
+    client.connect(mosquitto.host, mosquitto.port)
+    client.subscribe(topic, qos=1)
+    client.loop_start()
+    try:
+        assert ready.wait(30)
+        yield payloads
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
 def heater(mast: GatewayProcess) -> tuple[str, int]:
     relay = mast.status()["relays"]["heater"]
     return relay["state"], relay["switches"]
@@ -123,6 +147,9 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
         )
         code, result = sent("read", "dht")
         assert result["result"]["readings"]["dht.temperature"]["unit"] == "Cel"
+        with subscribed(mosquitto, "devices/fan/set") as payloads:
+            assert sent("publish", "devices/fan/set", "--arg", "payload=5")[0] == 0
+            eventually(lambda: payloads, until=lambda found: found == [b"5"])
         assert sent("reload")[1]["reason"] == "NOT_ALLOWED"
         assert sent("self-test")[1]["result"]["relays"] == {}
         mast.kill()
@@ -155,7 +182,7 @@ def test_on_a_metered_uplink_they_come_with_the_batches(
     text = mast_config(name, *ALLOW, mode="metered", batch_s=4)
     with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
         eventually(lambda: mast.status()["confirmed"])
-        for number in range(3):
+        for number in range(2):
             publish(provisioned, command(name, f"c{number}", "self-test"))
             eventually(lambda: results(provisioned, name), until=lambda found: f"c{number}" in found)  # noqa: B023
     assert {of[0].outcome for of in results(provisioned, name).values()} == {"done"}

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from annotated_types import Ge, Le
 
 from cloud.toml_problems import WrongValue, nearest, quote
-from cloud.wire.command_records import ACTIONS, WITH_TARGET
+from cloud.wire.command_records import ACTIONS, TARGET, WITH_TARGET
 from drivers.option_docs import Meaning
 from drivers.relay import OnOff, RelayOptions
 from gateway.config.values import SensorName, checked
@@ -69,6 +69,8 @@ def _allowed(text: str) -> str:
         )
     if target and action not in WITH_TARGET:
         raise WrongValue(f"{action} has no target: write {quote(action)}, not {quote(text)}")
+    if action == "publish" and TARGET.fullmatch(target) is None:
+        raise WrongValue(f'needs one topic, as in "publish devices/fan/set", not {quote(text)}')
     return text
 
 
@@ -118,7 +120,7 @@ class CommandsConfig:
 
     allow: Annotated[
         tuple[Annotated[str, checked(_allowed)], ...],
-        Meaning('switch, read, interval, reload, self-test; of one relay or sensor as in "switch heater"'),
+        Meaning('switch, read, interval, reload, self-test, publish; of one relay as in "switch heater"'),
     ] = ()
     min_interval_s: Annotated[
         float, Ge(0.1), Le(3600), Meaning("the shortest interval that may be commanded", "s")

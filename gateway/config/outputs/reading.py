@@ -69,7 +69,7 @@ def check_commands(
         action, _, target = each.partition(" ")
         kind, known = ("actuator", actuators) if action == "switch" else ("sensor", sensors)
         names = [one.name for one in known]
-        if target and target not in names:
+        if target and action != "publish" and target not in names:
             source.error(("commands", "allow"), f"there is no {kind} {quote(target)}", nearest(target, names))
     if given.min_interval_s > given.max_interval_s:
         source.error(("commands", "min_interval_s"), "must not be above max_interval_s")

@@ -12,7 +12,7 @@ from cloud.wire.command_records import Command
 from gateway.config import ConfigError, load
 from gateway.config.outputs.model import NO_COMMANDS
 from gateway.control.interlocks import NotSwitched
-from gateway.remote.actions import Action, NotDone, interval, read, reload, self_test, switch
+from gateway.remote.actions import Action, NotDone, interval, publish, read, reload, self_test, switch
 from tests.support.config import config_text, cup, write_config
 
 GOOD: Mapping[str, Any] = {
@@ -93,6 +93,22 @@ def test_read_and_reload(tmp_path: Path) -> None:
     assert refusal(reload(lambda _given: "line 3"), command()) == ("CONFIG_REFUSED", "line 3")
 
 
+def test_publish_reaches_devices_only() -> None:
+    sent: list[tuple[str, bytes]] = []
+
+    def send(topic: str, payload: bytes) -> bool:
+        sent.append((topic, payload))
+        return topic != "devices/b"
+
+    act = publish("fieldgate", send)
+    assert act(command("devices/a", payload="on")) == {"bytes": 2}
+    assert refusal(act, command("devices/b", payload=""))[0] == "NO_BROKER"
+    for own in ("fieldgate", "fieldgate/mast-07/cup/wind_speed"):
+        assert refusal(act, command(own, payload="{}"))[0] == "NOT_ALLOWED"
+    assert refusal(act, command("devices/a"))[0] == "BAD_ARGUMENTS"
+    assert sent == [("devices/a", b"on"), ("devices/b", b"")]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -111,6 +127,8 @@ def test_self_test(wrong: Mapping[str, Any]) -> None:
         ({"allow": ["swich"]}, "commands.allow[1]: must be one of switch, read, interval, reload, self-test"),
         ({"allow": ["switch fan"]}, 'commands.allow: there is no actuator "fan"'),
         ({"allow": ["read cupp"]}, 'commands.allow: there is no sensor "cupp" (did you mean "cup"?)'),
+        ({"allow": ["publish"]}, 'needs one topic, as in "publish devices/fan/set"'),
+        ({"allow": ["publish devices/#"]}, "needs one topic"),
         ({"allow": ["reload now"]}, "reload has no target"),
         ({"min_interval_s": 9, "max_interval_s": 8}, "commands.min_interval_s: must not be above"),
     ],
