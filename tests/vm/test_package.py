@@ -152,7 +152,7 @@ def test_a_relay_is_safe_however_the_service_ends(blank: Machine, end: str, stat
     [safe] = [line for line in log.splitlines() if line.endswith("]: fan: off")]
     exited_s = int(properties(blank, "ExecMainExitTimestampMonotonic").popitem()[1]) / 1e6
     safe_s = float(safe[1:].split("]")[0])
-    note(f"{end}: the pin is safe {safe_s - exited_s:.1f} s after the process's end")
+    note(f"{end}: the unit's command was done {safe_s - exited_s:.1f} s after the process's end")
     blank.run(
         f"cp /srv/plain.toml {CONFIG}; rm -f /run/systemd/system/fieldgate.service.d/test.conf;"
         " systemctl daemon-reload; systemctl reset-failed fieldgate; systemctl restart fieldgate"
