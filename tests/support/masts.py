@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from drivers.generic.modbus import ModbusRegister
 from drivers.iio import IioChannel
 from drivers.interface import Driver, FittedSensor, Measurement, ReadError
 from drivers.registry import driver_type
+from tests.support.servers import shared_data
 
 SECOND_NS = 1_000_000_000
 AS_FAST_AS_POSSIBLE = 1_000_000.0
@@ -100,6 +103,21 @@ def replayed(
     board = open_board(chosen, sensors, path.parent)
     assert isinstance(board, EmulatedBoard)
     return board
+
+
+def ten_minute_values(path: Path, **made: Callable[[int], float]) -> list[dict[str, str]]:
+    """Writes a week of a real mast's file, where it is there, else a day of these columns; gives its rows."""
+    recorded = shared_data("mast_10min_3months.csv.gz")
+    if recorded is not None:
+        path.write_bytes(b"\n".join(gzip.decompress(recorded.read_bytes()).split(b"\n")[:1009]))
+    else:
+        rows = (
+            ",".join((f"2026-03-01T{at // 6:02}:{at % 6}0:00Z", *(f"{of(at):.3f}" for of in made.values())))
+            for at in range(144)
+        )
+        path.write_text("\n".join((",".join(("time", *made)), *rows)))
+    with path.open(encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file))
 
 
 @dataclass(frozen=True)

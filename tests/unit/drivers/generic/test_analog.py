@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +18,10 @@ from drivers.emulation.faults import Fault
 from drivers.generic.analog import TYPE, Analog, AnalogOptions, signal_of, value_of
 from drivers.generic.transfer import interpolate, invert, table_problem
 from drivers.interface import Channel, Measurement, ReadError
-from tests.support.masts import fitted, replayed, sample
-from tests.support.servers import shared_data
+from tests.support.masts import fitted, replayed, sample, ten_minute_values
 from tests.unit.drivers.emulation.test_faults import run
 from tests.unit.drivers.test_adc_faults import Station, only
 
-RECORDED = shared_data("mast_10min_3months.csv.gz")
 LEVEL = Quantity("water_level", "m", "linear", 0.0, 12.0)
 # 0 to 10 m over 150 Ohm: 0.6 to 3 V.
 LOOP: dict[str, Any] = {
@@ -224,13 +220,7 @@ def test_recorded_values_come_back_within_half_a_step(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     path = tmp_path / "mast.csv"
-    if RECORDED is not None:
-        path.write_bytes(b"\n".join(gzip.decompress(RECORDED.read_bytes()).split(b"\n")[:1009]))
-    else:
-        rows = (
-            f"2026-03-01T{at // 6:02}:{at % 6}0:00Z,{at / 29 + 11:.3f},{at / 16:.3f}" for at in range(144)
-        )
-        path.write_text("\n".join(("time,BattMin,Spd40mN", *rows)))
+    truth = ten_minute_values(path, BattMin=lambda at: at / 29 + 11, Spd40mN=lambda at: at / 16)
     battery = fitted(
         "battery", "analog", quantity=QUANTITIES["voltage"], divider=11.0, adc=AdcOptions(0x48, 3, "2.048V")
     )
@@ -239,8 +229,6 @@ def test_recorded_values_come_back_within_half_a_step(
     )
     board = replayed(path, [battery, wind], {"battery": "BattMin", "wind": "Spd40mN"}, utc_offset_h=0.0)
     taken = sample(board, [battery, wind], {"battery": 600.0, "wind": 600.0})
-    with path.open(encoding="utf-8-sig") as file:
-        truth = list(csv.DictReader(file))
     steps = {
         "battery": FULL_SCALE_V["2.048V"] / 32768 * 11,
         "wind": FULL_SCALE_V["4.096V"] / 32768 / 0.15 * 50 / 16,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import errno
-import gzip
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,11 +26,9 @@ from drivers.generic.w1 import (
 )
 from drivers.hardware.w1_sysfs import SysfsW1
 from drivers.interface import Board, BoardError, ChecksumError, ReadError
-from tests.support.masts import fitted, replayed, sample
-from tests.support.servers import shared_data
+from tests.support.masts import fitted, replayed, sample, ten_minute_values
 from tests.unit.drivers.emulation.test_faults import run
 
-RECORDED = shared_data("mast_10min_3months.csv.gz")
 AIR = QUANTITIES["temperature"]
 ID, OTHER = "28-0316a2794cff", "28-0316a2795aff"
 
@@ -220,15 +216,9 @@ def test_recorded_temperatures_come_back_within_half_a_step(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     path = tmp_path / "mast.csv"
-    if RECORDED is not None:
-        path.write_bytes(b"\n".join(gzip.decompress(RECORDED.read_bytes()).split(b"\n")[:1009]))
-    else:
-        rows = (f"2026-03-01T{at // 6:02}:{at % 6}0:00Z,{at / 7 - 12:.3f}" for at in range(144))
-        path.write_text("\n".join(("time,T2m", *rows)))
+    truth = [float(row["T2m"]) for row in ten_minute_values(path, T2m=lambda at: at / 7 - 12)]
     air = fitted("air", "w1", quantity=AIR)
     board = replayed(path, [air], {"air": "T2m"}, utc_offset_h=0.0)
-    with path.open(encoding="utf-8-sig") as file:
-        truth = [float(row["T2m"]) for row in csv.DictReader(file)]
     taken = sample(board, [air], {"air": 600.0})["air"]
     worst = max(abs(one.value - true) for one, true in zip(taken, truth, strict=True))
     assert worst <= 1 / 32
