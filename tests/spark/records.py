@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading, encode_reading
-from spark_jobs.schemas import READINGS
+from spark_jobs.schemas import READINGS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.transforms.validate import parse_batch
@@ -155,6 +156,12 @@ def append_readings(
         ensure_table(spark, settings, READINGS)
     (batch,) = kafka_table(encoded(readings), kafka_us=kafka_us).to_batches()
     write_deltalake(location, pa.Table.from_batches([parse_batch(batch, "dead").readings]), mode="append")
+
+
+def append_rows(spark: SparkSession, settings: Settings, table: Table, rows: list[dict[str, Any]]) -> None:
+    """A commit of a table, by delta-rs too, of rows with some of its columns."""
+    location = ensure_table(spark, settings, table)
+    write_deltalake(location, pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema)), mode="append")
 
 
 def rows_of(settings: Settings, table: str) -> list[dict[str, Any]]:

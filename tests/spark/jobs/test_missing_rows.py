@@ -19,9 +19,8 @@ from spark_jobs.jobs import missing_intervals
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import CHANNELS, READINGS, STATISTICS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.statistics import merge_statistics
-from tests.spark.records import START_US, append_readings, contents, reading, rows_of
+from tests.spark.records import START_US, append_readings, append_rows, contents, reading, rows_of
 from tests.spark.running import run_to_end
 
 M = 60_000_000
@@ -56,8 +55,7 @@ def store(
         "gateway": gateway, "channel": channel, "cal": "5d1c0a7e", "periods": periods, "revision": 1,
         "in_force": minutes[-1][1] is None, "interval_s": 2.0, "unit": "m/s", "updated_at": datetime.now(UTC),
     }  # fmt: skip
-    location = ensure_table(spark, settings, CHANNELS)
-    spark.createDataFrame([row], CHANNELS.schema).write.format("delta").mode("append").save(location)
+    append_rows(spark, settings, CHANNELS, [row])
 
 
 def rows(settings: Settings) -> dict[str, dict[int, tuple[int, float, int]]]:

@@ -22,15 +22,15 @@ from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import encode_reading
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.presence import PresenceJob
-from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, SEEN, Table
+from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, SEEN
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, write
+from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.transforms.packing import identity_ranges
 from spark_jobs.transforms.presence import arrivals, claimed, presence_rows, with_arrivals
 from spark_jobs.transforms.records import RUN_RECORDS, STATUS_RECORDS, record_rows
 from tests.spark.jobs.test_records_job import run_record
-from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, rows_of
+from tests.spark.records import KAFKA_US, START_US, append_rows, kafka_frame, reading, rows_of
 from tests.spark.running import started
 
 S = 1_000_000
@@ -40,10 +40,9 @@ class Tables:
     """The tables ``presence`` is made of, filled by hand; seconds are counted from ``KAFKA_US``."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
-        self._spark = spark
-        self._location = {
-            table.name: ensure_table(spark, settings, table) for table in (READINGS, QUARANTINE, SEEN)
-        }
+        self._spark, self._settings = spark, settings
+        for table in (READINGS, QUARANTINE, SEEN):
+            ensure_table(spark, settings, table)
         self._runs = RecordSink(spark, settings, RUN_RECORDS)
         self._status = RecordSink(spark, settings, STATUS_RECORDS)
 
@@ -57,7 +56,7 @@ class Tables:
             for run, seqs in numbers.items()
             for seq in seqs
         ]  # fmt: skip
-        self._append(READINGS, rows)
+        append_rows(self._spark, self._settings, READINGS, rows)
 
     def rejects(self, at_s: int, *payloads: bytes) -> None:
         at_us = KAFKA_US + at_s * S
@@ -65,7 +64,7 @@ class Tables:
             {"reason": "WRONG_UNIT", "payload": payload, "kafka_time": at_us, "ingested_at": at_us}
             for payload in payloads
         ]
-        self._append(QUARANTINE, rows)
+        append_rows(self._spark, self._settings, QUARANTINE, rows)
 
     def runs(self, at_s: int, *records: bytes) -> None:
         self._runs.write(
@@ -83,10 +82,6 @@ class Tables:
             for at_s, state, run in told_at
         ]
         self._status.write(record_rows(reduce(DataFrame.union, frames), STATUS_RECORDS))
-
-    def _append(self, table: Table, rows: list[dict[str, Any]]) -> None:
-        frame = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema)))
-        write(frame.coalesce(1), self._location[table.name])
 
 
 def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, settings: Settings) -> None:
@@ -154,14 +149,14 @@ def test_readings_that_are_not_in_the_stored_ranges_yet(spark: SparkSession, set
         tables.readings(seq, {"r1": [seq]})
     assert unseen() == [1, 2, 3]
     seen = {"gateway": "mast-07", "channel": "cup.wind_speed", "run": "r1", "first_seq": 1, "last_seq": 1}
-    tables._append(SEEN, [{**seen, "readings_version": 1}])
+    append_rows(spark, settings, SEEN, [{**seen, "readings_version": 1}])
     assert unseen() == [2, 3]
     # What its log no longer has may be anything that is there.
     deltalake.DeltaTable(settings.table("readings")).create_checkpoint()
     for version in (0, 1, 2):
         (Path(settings.table("readings")) / "_delta_log" / f"{version:020d}.json").unlink()
     assert unseen() == [1, 2, 3]
-    tables._append(SEEN, [{**seen, "readings_version": 3}])
+    append_rows(spark, settings, SEEN, [{**seen, "readings_version": 3}])
     assert unseen() == []
 
 

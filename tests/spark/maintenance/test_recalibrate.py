@@ -20,12 +20,12 @@ from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.maintenance.recalibration import Outcome, Wanted, recalibrate
 from spark_jobs.schemas import CHANNELS, READINGS
 from spark_jobs.settings import Settings, parse_command
-from spark_jobs.sinks.delta import ensure_table, table_version
+from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.state.calibrations import CalibrationError, Certificate, linear, row_of, with_period
 from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.recalibrate import Linear, recalibrated
-from tests.spark.records import START_US, encoded, kafka_frame, reading, rows_of
+from tests.spark.records import START_US, append_rows, encoded, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
 
 OLD = Linear("5d1c0a7e", 0.765, 0.35, (0.0, 75.0), rest_is_zero=True)
@@ -174,20 +174,7 @@ def stored(spark: SparkSession, settings: Settings, seqs: Sequence[int], **chang
             "date": date(2026, 5, 28),
         }
         rows.append({**row, **changes})
-    kinds = {
-        "seq": pa.int64(),
-        "time": pa.timestamp("us", tz="UTC"),
-        "period_ms": pa.int32(),
-        "quality": pa.int32(),
-        "reasons": pa.list_(pa.string()),
-        "date": pa.date32(),
-        "value": pa.float64(),
-        "raw": pa.float64(),
-        "replayed": pa.bool_(),
-    }
-    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in rows[0]])
-    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
-    frame.coalesce(1).write.format("delta").mode("append").save(ensure_table(spark, settings, READINGS))
+    append_rows(spark, settings, READINGS, rows)
 
 
 def store_record(spark: SparkSession, settings: Settings, record: ChannelRecord) -> None:
@@ -195,9 +182,7 @@ def store_record(spark: SparkSession, settings: Settings, record: ChannelRecord)
     begin = datetime.fromtimestamp(START_US / 1e6, UTC)
     row = {**row_of(record), "periods": [{"begin": begin, "end": None}], "valid_from": begin}
     row |= {"valid_to": None, "in_force": True, "revision": record.revision, "updated_at": begin}
-    values = tuple(row[name] for name in CHANNELS.schema.names)
-    frame = spark.createDataFrame([values], CHANNELS.schema)
-    frame.write.format("delta").mode("append").save(ensure_table(spark, settings, CHANNELS))
+    append_rows(spark, settings, CHANNELS, [{name: row[name] for name in CHANNELS.schema.names}])
 
 
 def minute(number: int) -> datetime:
@@ -230,12 +215,12 @@ def test_a_later_certificate(spark: SparkSession, settings: Settings) -> None:
     stored(spark, settings, (80,), run="run-3", clock="unsynced", quality=3)
     store_record(spark, settings, RECORD)
     location = settings.table("readings")
-    before, version = whole(settings), table_version(spark, location)
+    before, version = whole(settings), latest_version(spark, location)
     first = averages(spark, settings)
     wanted = Wanted("mast-07", "cup.wind_speed", minute(1), minute(2))
 
     dry = recalibrate(spark, settings, wanted, LATER, dry_run=True)
-    assert (whole(settings), table_version(spark, location)) == (before, version)
+    assert (whole(settings), latest_version(spark, location)) == (before, version)
     done = recalibrate(spark, settings, wanted, LATER)
     assert done == dry
     raw = np.array(RAW[60:120])
@@ -274,9 +259,9 @@ def test_a_later_certificate(spark: SparkSession, settings: Settings) -> None:
     assert whole(settings) == after
 
     # Again: nothing. A reading that came late: it alone.
-    version = table_version(spark, location)
+    version = latest_version(spark, location)
     again = recalibrate(spark, settings, wanted, LATER)
-    assert (again.changed, again.unchanged, table_version(spark, location)) == (0, 60, version)
+    assert (again.changed, again.unchanged, latest_version(spark, location)) == (0, 60, version)
     stored(spark, settings, (70,), run="run-4")
     assert recalibrate(spark, settings, wanted, LATER).changed == 1
     assert sorted(row["rows"] for row in rows_of(settings, "recalibrations")) == [1, 60]
@@ -293,10 +278,10 @@ def test_what_can_not_be_right_is_refused(spark: SparkSession, settings: Setting
 
     def refused(match: str, later: Any = LATER, **changes: Any) -> None:
         other = Wanted(**{**vars(wanted), **changes})
-        version = table_version(spark, settings.table("readings"))
+        version = latest_version(spark, settings.table("readings"))
         with pytest.raises(CalibrationError, match=match):
             recalibrate(spark, settings, other, later)
-        assert table_version(spark, settings.table("readings")) == version
+        assert latest_version(spark, settings.table("readings")) == version
 
     refused("has no record 5d1c0a7e of cup.wind_speed")
     store_record(spark, settings, RECORD)
