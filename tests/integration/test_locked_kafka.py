@@ -287,6 +287,31 @@ def test_doing_it_again_changes_nothing_and_what_differs_is_shown(
     assert "mast-07.access.toml: File exists" in capsys.readouterr().err
 
 
+def test_a_rotated_password_is_another_and_the_old_one_is_refused(
+    broker: SecuredBroker, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    gateway = ["provision", "gateway", "mast-08", "--cloud", "cloud.toml"]
+    users = ["provision", "users", "--cloud", "cloud.toml"]
+    assert main([*gateway, "-o", "old.toml"]) == main([*gateway, "--rotate", "-o", "new.toml"]) == 0
+    shared = {**login(broker, place, GATEWAY), "sasl.username": "mast-08"}
+    old, new = (tomllib.loads(Path(f"{name}.toml").read_text()) for name in ("old", "new"))
+    Quotas(broker.scram, {**shared, **new["files"], "ssl.ca.location": shared["ssl.ca.location"]}, 10).close()
+    with pytest.raises(CloudError, match="Authentication failed"):
+        Quotas(broker.scram, {**shared, "sasl.password": old["files"]["sasl.password"]}, 10)
+    before = login(broker, place, "anna")
+    assert main([*users, "--rotate", "nobody"]) == 2
+    assert main([*users, "--rotate", "anna", "--passwords", "rotated"]) == 0
+    assert [line.split()[0] for line in Path("rotated").read_text().splitlines()] == ["anna"]
+    with pytest.raises(CloudError, match="Authentication failed"):
+        Quotas(broker.scram, before, 10)
+    passwords = Path("new-passwords").read_text().replace(f"anna {before['sasl.password']}\n", "")
+    Path("new-passwords").write_text(passwords + Path("rotated").read_text())
+    Quotas(broker.scram, login(broker, place, "anna"), 10).close()
+    shown = capsys.readouterr()
+    assert before["sasl.password"] not in shown.out + shown.err
+
+
 def test_a_certificate_takes_the_place_of_a_password(
     broker: SecuredBroker, place: Path, tmp_path: Path
 ) -> None:
