@@ -2,8 +2,8 @@
 
 A copy is whole: it is of batches that were committed, and is marked so when all of it is there. It leaves out
 the query's id on purpose. A query that begins again from an older batch numbers its batches once more, with
-other records in them; by its id the tables would take them for those they have, and skip them. With a new id
-they decide by content, as after a lost checkpoint.
+other records in them; by its id `alerts`, which stores the number of its last batch, would take one of them
+for a repeat of that. With a new id it decides by content, as after a lost checkpoint.
 """
 
 from __future__ import annotations

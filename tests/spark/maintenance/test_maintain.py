@@ -395,6 +395,8 @@ def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, settings: Sett
     assert (copy.query, copy.batch) == ("ingest", 0)
     assert copy.uri.endswith("/backup/ingest/v1/20260530T120000Z-batch0")
     assert copies() == []
+    # Without its id, by which a job would take another batch of the same number for a repeat.
+    assert sorted(path.name for path in Path(copy.uri).iterdir()) == ["COMPLETE", "commits", "offsets"]
     # One batch more, and then a disk that forgets it; meanwhile more has come.
     produce(4, 6)
     ingest(spark, settings, source)
