@@ -18,7 +18,7 @@ from spark_jobs.files import Files
 
 KEPT: Final = 3
 """Copies kept of each checkpoint."""
-_LEFT_OUT: Final = frozenset({"metadata", "commits", "offsets"})
+_COPIED_FIRST: Final = frozenset({"commits", "offsets"})
 _WHOLE: Final = "COMPLETE"
 
 
@@ -60,8 +60,9 @@ def _copy(files: Files, source: str, copy: str, batch: int) -> None:
         for number in files.numbers(f"{source}/{kind}"):
             if number <= batch:
                 files.copy(f"{source}/{kind}/{number}", f"{copy}/{kind}/{number}")
+    # Folders only: `metadata`, a file, has the query's id.
     for folder in files.entries(source):
-        if folder.name in _LEFT_OUT or not folder.is_folder:
+        if folder.name in _COPIED_FIRST or not folder.is_folder:
             continue
         # The newest first: the oldest of what `alerts` keeps there go meanwhile, and it does without them.
         for entry in reversed(files.entries(folder.uri)):
