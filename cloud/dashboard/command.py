@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +48,17 @@ def listen_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _try(host: str, port: int) -> None:
+    """Raises CloudError where something else listens there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            raise CloudError(f"--listen {host}:{port}: {error.strerror}; give another port") from error
+
+
 def run(argv: Sequence[str]) -> int:
     """Serves until interrupted; exit status 1 on an error, which goes to stderr in one line."""
     options = parser().parse_args(argv)
@@ -55,6 +67,7 @@ def run(argv: Sequence[str]) -> int:
         path = CLOUD_CONFIG
     try:
         host, port = listen_address(options.listen)
+        _try(host, port)
         config = CloudConfig() if path is None else load(path)
         # Loaded here: a wrong option is refused at once.
         from cloud.dashboard.reading import LakeReader

@@ -35,8 +35,10 @@ MAST: Final = {
     "interval_start": "TIMESTAMPTZ", "turbulence_intensity": "MAP(VARCHAR, DOUBLE)", "shear_alpha": "DOUBLE",
     "insolation": "DOUBLE", "air_density": "DOUBLE",
 }  # fmt: skip
-_HELD_ROWS: Final = 1_500_000
+_HELD_ROWS: Final = 300_000
 """Rows of statistics that are held, at some 150 bytes each; the newest slice always is."""
+_HELD_SLICES: Final = 8
+"""Each has a DuckDB of its own, at a few megabytes."""
 
 
 _Answer = TypeVar("_Answer")
@@ -141,7 +143,9 @@ class LakeReader:
         with self._lock:
             self._slices[span] = held
             self._slices.move_to_end(span)
-            while len(self._slices) > 1 and sum(each.rows for _, each in self._slices.values()) > _HELD_ROWS:
+            while len(self._slices) > _HELD_SLICES or (
+                len(self._slices) > 1 and sum(each.rows for _, each in self._slices.values()) > _HELD_ROWS
+            ):
                 self._slices.popitem(last=False)
         return held[1]
 
@@ -165,7 +169,10 @@ class LakeReader:
             if held is not None:
                 held[1].close()
                 del self._tables[table]
-            self._tables[table] = held = (version, open_lakes(self.lakes, [table]))
+            opened = open_lakes(self.lakes, [table])
+            # Or it keeps what it has read of files, up to most of the machine's memory.
+            opened.execute("SET enable_external_file_cache = false; SET memory_limit = '256MB'")
+            self._tables[table] = held = (version, opened)
         return held[1]
 
 

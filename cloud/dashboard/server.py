@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from asyncio import to_thread
+from asyncio import open_connection, sleep, to_thread
 from collections.abc import Callable
 from typing import Any, Final
 
 from fastapi import Request as HttpRequest
 from fastapi.responses import PlainTextResponse, Response
-from nicegui import Event, app, ui
+from nicegui import Client, Event, app, ui
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cloud.dashboard.fleet import FleetReader
@@ -24,6 +24,8 @@ from cloud.errors import CloudError
 
 LOOK_EVERY_S: Final = 2.0
 """How often the tables' versions are looked at, for all pages together."""
+CONNECT_WITHIN_S: Final = 20.0
+"""A page that no browser has connected to by then is given up: each holds a megabyte or two of charts."""
 
 
 class SameSite:
@@ -138,6 +140,7 @@ def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -
         return as_csv(frame, f"{gateway}-{chart}")
 
     async def look() -> None:
+        Client.prune_instances(client_age_threshold=CONNECT_WITHIN_S)
         before = reader.seen
         try:
             if await to_thread(reader.look) != before:
@@ -147,7 +150,19 @@ def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -
             return
 
     app.timer(LOOK_EVERY_S, look)
-    app.on_startup(ready)
+
+    async def announce() -> None:
+        # Startup is over before the port is open.
+        while True:
+            try:
+                _, writer = await open_connection(host, port)
+            except OSError:
+                await sleep(0.05)
+            else:
+                writer.close()
+                return ready()
+
+    app.on_startup(announce)
     ui.run(host=host, port=port, title="fieldgate", favicon="🌬", dark=None, reload=False, show=False,
      tailwind=False,
            show_welcome_message=False, message_history_length=0, access_log=False)  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from cloud.dashboard.command import run
 from cloud.local.process import free_port
 from spark_jobs import schemas
 from tests.support.browser import Chromium, Page
@@ -145,21 +146,23 @@ def test_csv_pages_and_what_is_refused(url: str) -> None:
     assert get(f"{url}/", Origin=url)[0] == 200
 
 
-def test_only_this_machine_may_look(tmp_path: Path) -> None:
-    done = subprocess.run(
-        (
-            sys.executable,
-            "-m",
-            "gateway.cli",
-            "dashboard",
-            "--lake",
-            str(tmp_path),
-            "--listen",
-            "0.0.0.0:8090",
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "ssh -L 8090:127.0.0.1:8090" in json.dumps(done.stderr)
+@pytest.mark.parametrize(
+    ("listen", "problem"),
+    [
+        ("0.0.0.0:8090", "ssh -L 8090:127.0.0.1:8090 THIS-MACHINE"),
+        ("mast.example:8090", "only this machine may open them"),
+        ("8090", "no HOST:PORT such as 127.0.0.1:8090"),
+    ],
+)
+def test_only_this_machine_may_look(listen: str, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--lake", "./no-lake", "--listen", listen]) == 1
+    assert problem in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_and_a_lake_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert run(["--lake", "./no-lake", "--listen", at]) == 1
+    assert f"--listen {at}: Address already in use; give another port" in capsys.readouterr().err
+    assert run(["--lake", "./no-lake", "--listen", f"127.0.0.1:{free_port()}"]) == 1
+    assert "no lake at ./no-lake" in capsys.readouterr().err

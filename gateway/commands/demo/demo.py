@@ -52,6 +52,7 @@ class Demo:
         self._hints = (
             f"{sys.argv[0]} query --lake {layout.lake} "
             '"FROM statistics ORDER BY interval_start DESC LIMIT 9"',
+            f"{sys.argv[0]} dashboard --lake {layout.lake}   # then http://127.0.0.1:8090/",
             "Other tables: readings, mast, presence, alerts, sites, runs, quarantine",
             f"Addresses and logs: {layout.workdir / 'demo.json'}",
         )
