@@ -327,17 +327,20 @@ def test_a_state_that_was_cut_short_is_passed_over(spark: SparkSession, tmp_path
     place = tmp_path / "state"
     files = StateFiles(spark, str(place))
     assert files.load() is None
-    for number in range(1, 41):
-        files.save({"number": number, "gateways": {f"mast-{number % 16}": number, "each": number}})
-    assert sorted(path.name for path in place.iterdir()) == [f"{number:020d}" for number in range(9, 41)]
-    newest = place / f"{40:020d}"
+    last = 2 * PARTS + 8
+    for number in range(1, last + 1):
+        files.save({"number": number, "gateways": {f"mast-{number % PARTS}": number, "each": number}})
+    assert sorted(path.name for path in place.iterdir()) == [
+        f"{number:020d}" for number in range(9, last + 1)
+    ]
+    newest = place / f"{last:020d}"
     newest.write_bytes(newest.read_bytes()[:-3])
     again = StateFiles(spark, str(place))
     # Of each gateway what was stored last, however long ago.
-    gateways = {f"mast-{number % 16}": number for number in range(24, 40)} | {"each": 39}
-    assert again.load() == {"v": 2, "number": 39, "gateways": gateways}
-    again.save({"number": 41, "gateways": {}})
-    assert StateFiles(spark, place.as_uri()).load() == {"v": 2, "number": 41, "gateways": gateways}
+    gateways = {f"mast-{number % PARTS}": number for number in range(last - PARTS, last)} | {"each": last - 1}
+    assert again.load() == {"v": 2, "number": last - 1, "gateways": gateways}
+    again.save({"number": last + 1, "gateways": {}})
+    assert StateFiles(spark, place.as_uri()).load() == {"v": 2, "number": last + 1, "gateways": gateways}
     again.save({"v": 3})
     with pytest.raises(JobError, match="newer version"):
         StateFiles(spark, str(place)).load()
