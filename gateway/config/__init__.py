@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cloud.toml_problems import ConfigError, Problem
+from gateway.config.bridges.model import ForwardConfig
 from gateway.config.loading import check, load, located
-from gateway.config.model import Config, ForwardConfig, SensorConfig, StatusConfig
+from gateway.config.model import Config, SensorConfig, StatusConfig
 from gateway.config.quality_rules import BIN_S, QualityRules
 
 __all__ = [

@@ -21,9 +21,10 @@ from cloud.wire.reading_records import (
     reading_topic,
 )
 from cloud.wire.site_records import SITES_TOPIC
+from gateway.config.bridges.model import ForwardConfig
 from gateway.config.file_watch import named_file
 from gateway.config.keys import field_names
-from gateway.config.model import Config, ForwardConfig, KafkaConfig
+from gateway.config.model import Config, KafkaConfig
 from gateway.config.named_files import note_hidden, note_unreadable
 from gateway.config.secrets import KINDS, is_reference, read_secret
 from gateway.config.source import Source

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 from cloud.toml_problems import ConfigError, KeyPath, Problem, show
 from gateway.config import kafka, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
+from gateway.config.bridges.forwards import read_forwards
 from gateway.config.calibration import today
-from gateway.config.forwards import read_forwards
 from gateway.config.model import (
     DEFAULT_OUTBOX,
     SECTIONS,

@@ -22,7 +22,7 @@ from drivers.boards.registry import BOARDS
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config.board import DEFAULT_KIND
-from gateway.config.forwards import PAYLOADS
+from gateway.config.bridges.forwards import PAYLOADS
 from gateway.config.keys import flat
 from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.outputs.model import ActuatorConfig, InterlockConfig

@@ -8,8 +8,9 @@ from typing import Any, Final
 from cloud.toml_problems import KeyPath, quote, unknown_key
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
+from gateway.config.bridges.model import ForwardConfig
 from gateway.config.keys import field_names, keys_of, table_of
-from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
+from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.quality_rules import QualityRules
 
 _SAME: Final[Mapping[str, tuple[str, ...]]] = {

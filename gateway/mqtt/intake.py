@@ -18,7 +18,7 @@ from cloud.wire.quantities import QUANTITIES, Quantities, kind_field
 from drivers.interface import Channel
 from drivers.running_total import Total, added
 from gateway.clock.repair import mark_unsynced
-from gateway.config.model import ForwardConfig
+from gateway.config.bridges.model import ForwardConfig
 from gateway.mqtt.kafka_records import KafkaRecords
 from gateway.mqtt.payload import AbsentValue, measure, parse, unwanted
 from gateway.mqtt.routes import RAW_QUANTITY, Route, Routes

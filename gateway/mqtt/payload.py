@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloud.wire.reading_records import OLDEST_TIME_US, InvalidReading, parse_time
-from gateway.config.model import DropIf, ForwardConfig
+from gateway.config.bridges.model import DropIf, ForwardConfig
 
 _NUMBER: Final = re.compile(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE

@@ -14,8 +14,8 @@ from typing import Any, Final
 from paho.mqtt.matcher import MQTTMatcher
 
 from cloud.wire.reading_records import RAW_TOPIC
+from gateway.config.bridges.model import READING_KEYS, ForwardConfig
 from gateway.config.kafka import topic_problem
-from gateway.config.model import READING_KEYS, ForwardConfig
 from gateway.config.values import filled, matched
 from gateway.mqtt.steps import Change, apply, compiled, hides
 

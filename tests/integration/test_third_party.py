@@ -22,7 +22,7 @@ from cloud.wire.reading_records import (
     parse_reading,
 )
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.config.model import ForwardConfig
+from gateway.config.bridges.model import ForwardConfig
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Record
 from tests.integration.test_forwarder import reading, running

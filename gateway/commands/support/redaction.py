@@ -14,8 +14,9 @@ from typing import Any, Final
 from cloud.toml_problems import KeyPath
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
+from gateway.config.bridges.model import ForwardConfig
 from gateway.config.keys import field_names
-from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
+from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.config.quantities import QuantityConfig
 from gateway.config.secrets import is_reference

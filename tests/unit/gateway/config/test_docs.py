@@ -14,6 +14,7 @@ from drivers.boards.replay import ReplayOptions
 from drivers.boards.simulated import SimulatedOptions
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
+from gateway.config.bridges.model import DropIf, ForwardConfig
 from gateway.config.keys import Key, keys_of
 from gateway.config.model import SECTIONS
 from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
@@ -30,11 +31,11 @@ PLACES: dict[str, tuple[str, type[Any]]] = {
     "simulated": (r"## \[board\]", SimulatedOptions),
     "replay": (r"## \[board\]", ReplayOptions),
     "[[sensor]]": (r"## \[\[sensor\]\]", model.SensorCommon),
-    "[[forward]]": (r"## \[\[forward\]\]", model.ForwardConfig),
+    "[[forward]]": (r"## \[\[forward\]\]", ForwardConfig),
     "[[quantity]]": (r"## \[\[quantity\]\]", QuantityConfig),
     "[[actuator]]": (r"## \[\[actuator\]\]", ActuatorConfig),
     "[[interlock]]": (r"## \[\[interlock\]\]", InterlockConfig),
-    "drop_if": (r"## \[\[forward\]\]", model.DropIf),
+    "drop_if": (r"## \[\[forward\]\]", DropIf),
     "adc": (r"## `adc`", AdcOptions),
     **{name: (rf"## Driver `{name}`", driver_type(name).options) for name in DRIVERS},
 }

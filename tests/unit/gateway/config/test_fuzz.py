@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import check
+from gateway.config.bridges.model import ForwardConfig
 from gateway.config.keys import field_names, keys_of
-from gateway.config.model import SECTIONS, ForwardConfig, SensorCommon
+from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.template import toml
 from tests.support.examples import examples
 

@@ -15,6 +15,7 @@ from drivers.emulation.faults import Fault
 from drivers.option_docs import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
+from gateway.config.bridges.model import DropIf, ForwardConfig, ForwardReading
 from gateway.config.keys import REQUIRED, field_names, flat, keys_of, table_at
 from gateway.config.quality_rules import QualityRules
 
@@ -27,9 +28,9 @@ SECTIONS: list[type[Any]] = [
     model.ClockConfig,
     model.StatusConfig,
     model.SensorCommon,
-    model.ForwardConfig,
-    model.ForwardReading,
-    model.DropIf,
+    ForwardConfig,
+    ForwardReading,
+    DropIf,
     ReplayColumn,
     QualityRules,
     Fault,
@@ -78,5 +79,5 @@ def test_the_dataclass_of_the_table_at_a_path() -> None:
     assert table_at(options, ()) is options
     assert table_at(options, ("adc",)) is AdcOptions
     assert table_at(ReplayOptions, ("columns", "cup")) is ReplayColumn
-    assert table_at(model.ForwardConfig, ("readings", 2, "drop_if")) is model.DropIf
+    assert table_at(ForwardConfig, ("readings", 2, "drop_if")) is DropIf
     assert table_at(model.SensorCommon, ("accuracy", "wind_speed")) is None

@@ -18,7 +18,7 @@ from drivers.gpsd import GpsdOptions
 from drivers.hall_anemometer import HallAnemometerOptions
 from drivers.pyranometer import PyranometerOptions
 from gateway.config import Config, ConfigError, Problem, check, load
-from gateway.config.model import DropIf, ForwardConfig, ForwardReading
+from gateway.config.bridges.model import DropIf, ForwardConfig, ForwardReading
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[4]
@@ -536,9 +536,9 @@ def test_documentation_names_every_key() -> None:
         model.OutboxConfig,
         model.ClockConfig,
         model.SensorCommon,
-        model.ForwardConfig,
-        model.ForwardReading,
-        model.DropIf,
+        ForwardConfig,
+        ForwardReading,
+        DropIf,
         ModbusRegister,
         QuantityConfig,
         QualityRules,

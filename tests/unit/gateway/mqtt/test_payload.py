@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.wire.reading_records import InvalidReading
-from gateway.config.model import DropIf, ForwardConfig
+from gateway.config.bridges.model import DropIf, ForwardConfig
 from gateway.mqtt.payload import AbsentValue, Measured, parse, parse_number, unwanted
 from gateway.mqtt.payload import measure as measure_parsed
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paho.mqtt.client import topic_matches_sub
 
-from gateway.config.model import ForwardConfig
+from gateway.config.bridges.model import ForwardConfig
 from gateway.mqtt.routes import Routes
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.wire.reading_records import InvalidReading
-from gateway.config.steps import Step
+from gateway.config.bridges.steps import Step
 from gateway.mqtt.steps import apply, compiled, hides, nested, transform
 
 

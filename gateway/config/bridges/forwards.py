@@ -10,18 +10,12 @@ from typing import Any, Final, TypeVar
 from cloud.toml_problems import KeyPath, WrongValue, quote
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import READING_TOPIC_PREFIX
+from gateway.config.bridges.model import READING_KEYS, ForwardConfig, ForwardReading
+from gateway.config.bridges.steps import ALLOWED, STEPS, own_field
 from gateway.config.kafka import topic_problem
 from gateway.config.keys import field_names, flat
-from gateway.config.model import (
-    READING_KEYS,
-    ForwardConfig,
-    ForwardReading,
-    GatewayConfig,
-    KafkaConfig,
-    MqttConfig,
-)
+from gateway.config.model import GatewayConfig, KafkaConfig, MqttConfig
 from gateway.config.source import Source
-from gateway.config.steps import ALLOWED, STEPS, own_field
 from gateway.config.suggestions import misplaced
 from gateway.config.validate import validate
 from gateway.config.values import BRACES, PLACEHOLDER, overlap, topic_filter, wildcards

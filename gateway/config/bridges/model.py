@@ -1,0 +1,93 @@
+"""What other devices publish on the local broker, in the config: forwards and the readings made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Final, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from drivers.option_docs import Meaning
+from gateway.config import values
+from gateway.config.bridges.steps import Step
+from gateway.config.values import WHOLE_MS, Factor, JsonPath, NotEmpty, QuantityName, Unit, checked
+
+_Number = float | None
+_IN_UNIT: Final = "the quantity's unit"
+
+
+@dataclass(frozen=True, slots=True)
+class DropIf:
+    """Values that are counted and not forwarded, in the quantity's unit, after scale and offset."""
+
+    below: Annotated[_Number, Meaning("lower values", _IN_UNIT)] = None
+    above: Annotated[_Number, Meaning("higher values", _IN_UNIT)] = None
+    equals: Annotated[_Number, Meaning("exactly this value", _IN_UNIT)] = None
+
+
+Quantity = Annotated[QuantityName, Meaning("what is measured: temperature, wind_speed and so on")]
+_Path = Annotated[JsonPath, Meaning("where the number stands: keys and positions with dots between")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """How a device's number becomes a reading, for all of a filter's messages or for one of several."""
+
+    unit: Annotated[str | None, Meaning("the quantity's, to state it only; scale and offset convert")] = None
+    channel: Annotated[
+        str | None,
+        Meaning("the channel's name before the quantity; {1} is what the first wildcard stands for"),
+    ] = None
+    scale: Annotated[Factor, Meaning("value = scale · number + offset")] = 1.0
+    offset: Annotated[float, Meaning("value = scale · number + offset", _IN_UNIT)] = 0.0
+    counter_end: Annotated[
+        _Number,
+        Gt(0),
+        Meaning("the number is a running total that begins again at 0 here: value = scale · what was added"),
+    ] = None
+    raw_unit: Annotated[Unit | None, Meaning("the unit of the number itself")] = None
+    min: Annotated[_Number, Meaning("the device's range: lower values get quality 4", _IN_UNIT)] = None
+    max: Annotated[_Number, Meaning("the device's range: higher values get quality 4", _IN_UNIT)] = None
+    drop_if: Annotated[DropIf | None, Meaning("values that are counted and not forwarded")] = None
+    optional: Annotated[bool, Meaning("json: nothing at path is counted and is no error")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardReading(_Reading):
+    """One of several readings that a ``json`` message makes; ``channel`` where it is not the forward's."""
+
+    quantity: Quantity
+    path: _Path
+
+
+READING_KEYS: Final = tuple(field.name for field in fields(ForwardReading) if field.name != "channel")
+"""What each of several readings has for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardConfig(_Reading):
+    """Messages of other devices on the local broker that are forwarded, by MQTT topic filter.
+
+    ``readings`` are several of one ``json`` message; the keys they have are theirs then.
+    """
+
+    filter: Annotated[str, checked(values.topic_filter), Meaning("which topics: an MQTT topic filter")]
+    payload: Annotated[Literal["reading", "number", "json", "raw"], Meaning("what the device publishes")] = (
+        "reading"
+    )
+    quantity: Quantity | None = None
+    path: _Path | None = None
+    time_path: Annotated[JsonPath | None, Meaning("json: where the time stands")] = None
+    period_s: Annotated[
+        float, Ge(0.001), Le(86400), WHOLE_MS, Meaning("how often the device reports", "s")
+    ] = 1.0
+    readings: Annotated[
+        tuple[ForwardReading, ...] | None, Meaning("json: several readings of each message")
+    ] = None
+    topic: Annotated[str | None, Meaning("the Kafka topic; {1} is what the first wildcard stands for")] = None
+    key: Annotated[
+        NotEmpty | None, Meaning("the key in Kafka; with {1}, and {topic} for the whole MQTT topic")
+    ] = None
+    steps: Annotated[
+        tuple[Step, ...], Meaning("what becomes of the message's JSON object before it is sent, in order")
+    ] = ()
