@@ -70,9 +70,7 @@ def open_view(reader: LakeReader, request: Request) -> View:
     if begin >= end:
         raise CloudError(f"Nothing from {moment(begin)} to {moment(end)}: the mast's statistics are from "
                          f"{moment(mast.begin_ms)} to {moment(mast.end_ms)}.")  # fmt: skip
-    return View(
-        mast, reader.slice(Span(request.gateway, interval_s, max(begin, mast.begin_ms), end)), channel
-    )
+    return View(mast, reader, Span(request.gateway, interval_s, max(begin, mast.begin_ms), end), channel)
 
 
 def draw(view: View, name: str) -> dict[str, Any] | str:
@@ -96,7 +94,7 @@ def _series(view: View, begin_ms: int, end_ms: int) -> Frame:
 
 def _all(reader: LakeReader, request: Request) -> tuple[View, Frame, dict[str, Any], dict[str, Any], Frame]:
     view = open_view(reader, request)
-    span = view.held.span
+    span = view.span
     drawn = {name: draw(view, name) for name in CHARTS}
     return (
         view,
@@ -116,7 +114,7 @@ async def mast_page(reader: LakeReader, changed: Any, request: Request) -> None:
             ui.label(request.gateway).classes("h1")
             missing([str(error)])
             return
-        mast, span, path = view.mast, view.held.span, f"/mast/{request.gateway}"
+        mast, span, path = view.mast, view.span, f"/mast/{request.gateway}"
         _head(view, request, path)
         missing(mast.missing)
         top = ui.element("div")
@@ -201,7 +199,7 @@ class _Zoom:
 
     async def refine(self) -> None:
         """Points for what is seen, and its address for the browser's line."""
-        seen, span = self._seen, self.view.held.span
+        seen, span = self._seen, self.view.span
         begin, end = (round(span.begin_ms + (span.end_ms - span.begin_ms) * each / 100) for each in seen)
         frame = await to_thread(_series, self.view, begin, end)
         data = [{"data": each} for each in charts.series_data(frame)]
@@ -262,7 +260,7 @@ def _live(view: View, live: Frame | str, sums: Frame, request: Request, path: st
 
 
 def _spans(view: View, request: Request, path: str) -> None:
-    span = view.held.span
+    span = view.span
     for name, days in _SPANS:
         begin = moment(view.mast.end_ms - days * DAY_MS, "%Y-%m-%dT%H:%M")
         is_here = request.end is None and (request.begin == begin or (request.begin is None and days == 7))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloud.dashboard.mast import Channel, Mast
-from cloud.dashboard.reading import Frame, MastSlice, Missing
+from cloud.dashboard.reading import Frame, LakeReader, MastSlice, Missing, Span
 
 POINTS: Final = 800
 """Buckets a series is made of: as many as a wide screen shows apart."""
@@ -16,11 +16,17 @@ POINTS: Final = 800
 
 @dataclass(frozen=True)
 class View:
-    """What a mast's charts are about: statistics in memory, the channel chosen, and what goes with it."""
+    """What a mast's charts are about: a span of statistics, the channel chosen, and what goes with it."""
 
     mast: Mast
-    held: MastSlice
+    reader: LakeReader
+    span: Span
     channel: Channel
+
+    @property
+    def held(self) -> MastSlice:
+        """The statistics; an open page that nobody looks at must not keep them in memory."""
+        return self.reader.slice(self.span)
 
     @property
     def cup(self) -> Channel | None:
@@ -44,7 +50,7 @@ def series(view: View, channel: str, begin_ms: int, end_ms: int, points: int = P
     Means are weighted by samples, of directions those of vectors; ``accumulated`` ones are sums. A bucket
     without a value is null, as is one without a row.
     """
-    step = 1000 * view.held.span.interval_s
+    step = 1000 * view.span.interval_s
     step *= max(1, math.ceil((end_ms - begin_ms) / step / points))
     kinds = {"wind_direction": _DIRECTION, "precipitation": "sum(sum)", "energy": "sum(sum)"}
     value = kinds.get(

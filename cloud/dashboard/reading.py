@@ -139,7 +139,7 @@ class LakeReader:
                 of_mast = self._ask("mast", lambda lake: take(lake, "mast", MAST, span))
             except Missing:
                 of_mast = None
-            held = (version, MastSlice(span, rows, of_mast))
+            held = (version, MastSlice(rows, of_mast))
         with self._lock:
             self._slices[span] = held
             self._slices.move_to_end(span)
@@ -187,8 +187,7 @@ class MastSlice:
     So a zoom reads nothing of the lake, and sums are those of ``fieldgate query``.
     """
 
-    def __init__(self, span: Span, statistics: Any, mast: Any | None) -> None:
-        self.span = span
+    def __init__(self, statistics: Any, mast: Any | None) -> None:
         self.rows = int(statistics.num_rows)
         self.has_mast = mast is not None
         self._lock = threading.Lock()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from asyncio import open_connection, sleep, to_thread
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from fastapi import Request as HttpRequest
 from fastapi.responses import PlainTextResponse, Response
-from nicegui import Client, Event, app, ui
+from nicegui import Client, Event, app, context, ui
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cloud.dashboard.fleet import FleetReader
@@ -25,7 +27,37 @@ from cloud.errors import CloudError
 LOOK_EVERY_S: Final = 2.0
 """How often the tables' versions are looked at, for all pages together."""
 CONNECT_WITHIN_S: Final = 20.0
-"""A page that no browser has connected to by then is given up: each holds a megabyte or two of charts."""
+MOST_UNOPENED: Final = 8
+"""Pages that no browser connects to within so long, or beyond so many, are given up: each holds some 3 MB."""
+
+
+class Unopened:
+    """Pages that are built and that no browser has connected to yet, the oldest first."""
+
+    def __init__(self) -> None:
+        self._pages: deque[tuple[float, Client]] = deque()
+
+    async def add(self, build: Awaitable[None]) -> None:
+        """Builds a page and counts it in."""
+        client = context.client
+        await build
+        self._pages.append((time.monotonic(), client))
+        self.prune()
+
+    def prune(self) -> None:
+        """Gives up the pages that are too old or too many."""
+        until_s = time.monotonic() - CONNECT_WITHIN_S
+        waiting = [
+            each
+            for each in self._pages
+            if each[1].id in Client.instances and not each[1].has_socket_connection
+        ]
+        self._pages.clear()
+        for at, (built_s, client) in enumerate(waiting, start=1):
+            if built_s < until_s or len(waiting) - at >= MOST_UNOPENED:
+                client.delete()
+            else:
+                self._pages.append((built_s, client))
 
 
 class SameSite:
@@ -93,25 +125,26 @@ def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -
     """Serves the pages until the process is stopped."""
     fleet = FleetReader(reader)
     changed: Event[[]] = Event()
+    unopened = Unopened()
     app.add_middleware(
         SameSite, hosts=frozenset(f"{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]"))
     )
 
     @ui.page("/", response_timeout=30)
     async def _fleet(state: str | None = None) -> None:
-        await fleet_page(fleet, changed, state)
+        await unopened.add(fleet_page(fleet, changed, state))
 
     @ui.page("/mast/{gateway}", response_timeout=30)
     async def _mast(gateway: str, request: HttpRequest) -> None:
-        await mast_page(reader, changed, _asked(request, gateway))
+        await unopened.add(mast_page(reader, changed, _asked(request, gateway)))
 
     @ui.page("/alerts", response_timeout=30)
     async def _alerts() -> None:
-        await lists_page(reader, changed, "Alerts")
+        await unopened.add(lists_page(reader, changed, "Alerts"))
 
     @ui.page("/pipeline", response_timeout=30)
     async def _pipeline() -> None:
-        await lists_page(reader, changed, "Pipeline")
+        await unopened.add(lists_page(reader, changed, "Pipeline"))
 
     @app.get("/healthz")
     def _healthz() -> PlainTextResponse:
@@ -125,7 +158,7 @@ def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -
     def _mast_csv(gateway: str, chart: str, request: HttpRequest) -> Response:
         try:
             view = open_view(reader, _asked(request, gateway))
-            span = view.held.span
+            span = view.span
             if chart == "series":
                 # Every interval, not what the screen has points for.
                 frame = series(view, view.channel.name, span.begin_ms, span.end_ms, 1_000_000_000)
@@ -140,7 +173,7 @@ def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -
         return as_csv(frame, f"{gateway}-{chart}")
 
     async def look() -> None:
-        Client.prune_instances(client_age_threshold=CONNECT_WITHIN_S)
+        unopened.prune()
         before = reader.seen
         try:
             if await to_thread(reader.look) != before:

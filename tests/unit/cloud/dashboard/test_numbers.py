@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def column(lake: Path, channel: str, name: str = "avg") -> Any:
 
 
 def test_a_series_is_the_mean_and_the_extremes_of_each_bucket(lake: Path, view: View) -> None:
-    span = view.held.span
+    span = view.span
     made = series(view, CUP, span.begin_ms, span.end_ms, points=100)
     means, counts = column(lake, CUP), column(lake, CUP, "count")
     step = 12
@@ -72,7 +73,7 @@ def test_a_series_is_the_mean_and_the_extremes_of_each_bucket(lake: Path, view: 
 
 
 def test_a_gap_is_a_gap_and_a_zoom_shows_each_interval(lake: Path, view: View) -> None:
-    span = view.held.span
+    span = view.span
     begin = span.begin_ms + 4 * DAY_MS
     made = series(view, CUP, begin, begin + DAY_MS)
     expected = column(lake, CUP)[4 * 144 : 5 * 144]
@@ -86,7 +87,7 @@ def test_a_gap_is_a_gap_and_a_zoom_shows_each_interval(lake: Path, view: View) -
 
 
 def test_directions_are_averaged_as_vectors(view: View) -> None:
-    span = view.held.span
+    span = view.span
     held = view.held.read(
         "SELECT avg FROM statistics WHERE channel = ? ORDER BY interval_start LIMIT 1000", [VANE]
     )
@@ -98,7 +99,7 @@ def test_directions_are_averaged_as_vectors(view: View) -> None:
 
 
 def open_view_channel(view: View, channel: str) -> View:
-    return View(view.mast, view.held, next(each for each in view.mast.channels if each.name == channel))
+    return replace(view, channel=next(each for each in view.mast.channels if each.name == channel))
 
 
 def test_a_rose_has_the_sectors_of_the_lakes_own_macro(lake: Path, view: View) -> None:
@@ -235,7 +236,7 @@ def test_an_address_that_asks_for_nothing(reader: LakeReader, asked: Request, pr
 
 
 def test_a_hostile_channel_is_a_text_to_sql(view: View) -> None:
-    made = series(view, "x' OR '1'='1", view.held.span.begin_ms, view.held.span.end_ms)
+    made = series(view, "x' OR '1'='1", view.span.begin_ms, view.span.end_ms)
     assert set(made.column("value")) == {None}
     with pytest.raises(duckdb.Error):
         view.held.read("SELECT no_such_column FROM statistics")
