@@ -15,6 +15,7 @@ from typing import Final
 
 from cloud.config import CloudConfig, load
 from cloud.config.model import UsersConfig
+from cloud.errors import CloudError
 from cloud.kafka import roles
 from cloud.kafka.quotas import Quotas
 from cloud.kafka.roles import Permission
@@ -77,12 +78,14 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
     password = None if by_certificate else secrets.token_urlsafe(_PASSWORD_BYTES)
     # First: a password that Kafka has and nobody else would lock the mast out.
     _access(gateway, user, config, arguments, password).write(output)
-    try:
-        if password is not None:
+    if password is not None:
+        try:
             users.set_password(user, password)
-    except BaseException:
-        output.unlink(missing_ok=True)
-        raise
+        except CloudError as error:
+            raise CommandError(
+                f"{error}: whether Kafka has {user}'s new password isn't known. {output} stays: then it is "
+                "the only one. Where the mast still logs in, do it again with --rotate and -o another file"
+            ) from error
     print(f"written  {output}")
     print(f"On the mast: sudo fieldgate init --access {output.name} -o {CONFIG_PATH}")
     return OK
@@ -120,10 +123,13 @@ def _set(users: Users, fresh: dict[str, str], path: Path | None) -> None:
                 file.write(lines)
         except OSError as error:
             raise CommandError(os_problem(error, path, "name another file")) from error
-    for name, password in fresh.items():
-        users.set_password(name, password)
-    if path is None:
-        sys.stdout.write(f"\nShown once; write them down:\n{lines}")
+    try:
+        for name, password in fresh.items():
+            users.set_password(name, password)
+    finally:
+        # After an error too: Kafka may have some of them.
+        if path is None:
+            sys.stdout.write(f"\nShown once; write them down:\n{lines}")
 
 
 def _quotas(config: CloudConfig, arguments: argparse.Namespace) -> bool:
