@@ -46,11 +46,21 @@ class Permission:
         return f"{self.operation} on {self.kind}" + ("" if self.kind == "cluster" else f" {self.name}")
 
 
-def gateway(topics: Iterable[str] = ()) -> frozenset[Permission]:
-    """A gateway's: ``topics`` are those that its config names beside the usual ones, or ``prefix*``."""
+def group_of(gateway: str) -> str:
+    """The consumer group in which Kafka keeps where a gateway is."""
+    return f"fieldgate-{gateway}"
+
+
+def gateway(topics: Iterable[str] = (), name: str = "", reads: Iterable[str] = ()) -> frozenset[Permission]:
+    """A gateway's: ``topics`` are those that its config names beside the usual ones, or ``prefix*``.
+
+    ``reads`` are its downlinks' topics, of which the group of its name keeps where it is.
+    """
     sent = {f"{READING_TOPIC_PREFIX}*", *_SENT}
     sent |= {topic for topic in topics if not topic.startswith(READING_TOPIC_PREFIX)}
-    return _topics("WRITE", sent) | _topics("READ", (COMMANDS_TOPIC,))
+    read = (COMMANDS_TOPIC, *reads)
+    groups = [Permission("group", group_of(name), "READ")] if len(read) > 1 else []
+    return _topics("WRITE", sent) | _topics("READ", read) | frozenset(groups)
 
 
 def job(topics: Iterable[str] = ()) -> frozenset[Permission]:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from cloud.toml_problems import ConfigError, KeyPath, Problem, show
 from gateway.config import kafka, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
+from gateway.config.bridges.downlinks import read_downlinks
 from gateway.config.bridges.forwards import read_forwards
 from gateway.config.calibration import today
 from gateway.config.model import (
@@ -43,7 +44,9 @@ _Prepare = Callable[[Source, dict[str, Any]], None]
 _AT_ZERO: Final = "0, 0 is a place in the sea off Ghana: is it still to be filled in?"
 _EMPTIED: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
 """Directories that are emptied at boot, or from time to time."""
-_ALL: Final = (*SECTIONS, "board", "quantity", "quality", "sensor", "forward", "actuator", "interlock")
+_ALL: Final = (
+    *SECTIONS, "board", "quantity", "quality", "sensor", "forward", "downlink", "actuator", "interlock",
+)  # fmt: skip
 
 
 def load(
@@ -112,6 +115,8 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     interlocks = read_interlocks(source, actuators, fitted)
     commands = _section(source, "commands", CommandsConfig)
     forwards = read_forwards(source, mqtt, gateway, kafka_config)
+    own = f"{mqtt.topic_root}/#" if mqtt is not None else None
+    downlinks = read_downlinks(source, own, forwards)
     if board is not None and fitted is not None:
         check_emulated(source, board, fitted)
         check_header(source, board, fitted, actuators)
@@ -126,14 +131,16 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     day = today()
     if on_pi and day is not None and site.valid_from is not None and site.valid_from > day:
         source.warn(("site", "valid_from"), f"{site.valid_from} lies in the future")
-    if not fitted and not forwards and all(problem.severity == "warning" for problem in source.problems):
+    if not (fitted or forwards or downlinks) and all(
+        problem.severity == "warning" for problem in source.problems
+    ):
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
     _check_place(source, base_dir / outbox.path, outbox.path)
     outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
     return Config(
         base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
         quantities=source.quantities, actuators=actuators, interlocks=interlocks, site=site,
-        commands=commands,
+        commands=commands, downlinks=downlinks,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config import values
-from gateway.config.bridges.model import ForwardConfig
+from gateway.config.bridges.model import DownlinkConfig, ForwardConfig
 from gateway.config.bridges.steps import Values, new_fields
 from gateway.config.file_watch import NamedFile
 from gateway.config.outputs.model import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
@@ -315,3 +315,4 @@ class Config:
     interlocks: tuple[InterlockConfig, ...] = ()
     site: SiteConfig = SiteConfig()
     commands: CommandsConfig = NO_COMMANDS
+    downlinks: tuple[DownlinkConfig, ...] = ()

@@ -23,6 +23,7 @@ from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config.board import DEFAULT_KIND
 from gateway.config.bridges.forwards import PAYLOADS
+from gateway.config.bridges.model import DownlinkConfig
 from gateway.config.keys import flat
 from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
@@ -92,6 +93,7 @@ def config_schema(drivers: Iterable[str]) -> Json:
         "actuator": list[ActuatorConfig],
         "interlock": list[InterlockConfig],
         "forward": list[_one_of(PAYLOADS.values(), "payload")],  # type: ignore[misc]
+        "downlink": list[DownlinkConfig],
     }
     optional = {name: (table, None) for name, table in tables.items() if name != "gateway"}
     config = _table("Config", {"gateway": (tables["gateway"], ...), **optional})

@@ -36,6 +36,11 @@ _FORWARD: Final = """\
 #payload = "number"
 #quantity = "temperature"
 
+# Records of a Kafka topic that other devices get on the local broker: see docs/forward.md.
+#[[downlink]]
+#topic = "site.settings"
+#mqtt_topic = "devices/{key}/set"
+
 # What is measured beside the quantities that docs/configure.md lists.
 #[[quantity]]
 #name = "water_level"

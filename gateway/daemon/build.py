@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
@@ -40,6 +40,7 @@ from gateway.mqtt.topics import Topics, filters, routes
 from gateway.ports import Record
 from gateway.remote import actions as remote
 from gateway.remote.actions import Action
+from gateway.remote.downlinks import Downlinks
 from gateway.remote.executor import Executor
 from gateway.remote.receiver import CommandReceiver, clock_wait
 from gateway.reporting.event_spool import EventSpool
@@ -155,6 +156,14 @@ def build(
         inbox.put(Call(partial(session.publish, topic, payload)))
         return session.ready.is_set()
 
+    def deliver(topic: str, payload: bytes, retain: bool, done: Callable[[bool], None]) -> bool:
+        ready = session.ready.is_set()
+        if ready:
+            inbox.put(Call(partial(session.deliver, topic, payload, retain, done)))
+        return ready
+
+    downlinks = Downlinks(config, deliver, runs.event, inbox.announce, life.stop)
+
     def heartbeats() -> Iterable[Heartbeat]:
         parts = (life, samplers, forwarder)
         return chain.from_iterable(part.heartbeats() for part in parts)
@@ -170,7 +179,7 @@ def build(
         run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
         calibrations, sites, site_watch, discovery, spool, supply, gps_time, clock_updates, reporter,
-        watchdog, commands,
+        watchdog, commands, downlinks,
     )  # fmt: skip
 
     page = StatusPage(

@@ -32,6 +32,7 @@ _LIVE: Final = frozenset(
         ("outbox", "commit_interval_s"),
         ("status", "listen"),
         ("quantity",),
+        ("downlink",),
         *(("site", key) for key in field_names(SiteConfig)),
         *(("commands", key) for key in field_names(CommandsConfig)),
         # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
@@ -152,6 +153,6 @@ def _settings(config: Config, *, options: bool) -> dict[KeyPath, object]:
         for name, section in sections.items()
         for field in dataclasses.fields(section)
     }
-    settings[("quantity",)] = config.quantities
+    settings[("quantity",)], settings[("downlink",)] = config.quantities, config.downlinks
     settings[("actuator",)], settings[("interlock",)] = config.actuators, config.interlocks
     return {**settings, ("status", "listen"): config.status, ("board", "kind"): config.board.kind}

@@ -44,6 +44,7 @@ class Daemon:
             gateway.supply,
             gateway.site_watch,
             gateway.commands,
+            gateway.downlinks,
             gateway.reporter,
         )
 
@@ -76,6 +77,7 @@ class Daemon:
         parts.gps_time.start()
         parts.watchdog.start()
         parts.commands.start()
+        parts.downlinks.start()
         notify(f"READY=1\nSTATUS={status_line(snapshot)}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
@@ -104,6 +106,7 @@ class Daemon:
         # First: what follows may take half a minute, and no command may switch what is safe.
         parts.interlocks.stop()
         parts.commands.stop()
+        parts.downlinks.stop()
         parts.watchdog.stop()
         notify("STOPPING=1\nSTATUS=stopping: what Kafka hasn't confirmed goes to the outbox")
         parts.gps_time.stop()

@@ -26,6 +26,7 @@ from gateway.mqtt.session import MqttSession
 from gateway.mqtt.subscriptions import Subscriptions
 from gateway.mqtt.topics import Topics
 from gateway.ports import Clock
+from gateway.remote.downlinks import Downlinks
 from gateway.remote.receiver import CommandReceiver
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.previous_runs import PreviousRuns
@@ -119,4 +120,5 @@ class Gateway:
     reporter: Reporter
     watchdog: Watchdog
     commands: CommandReceiver
+    downlinks: Downlinks
     forecast: Forecast = field(default_factory=Forecast)

@@ -169,6 +169,7 @@ class Reload:
                 reason = f"can't listen on {config.status.listen}: {error.strerror or error}"
                 return [*located(self._path, self._overrides, {("status", "listen"): reason})]
         parts.commands.apply(config)
+        parts.downlinks.apply(config)
         parts.previous_runs.allow(lost_at_most_s(config))
         if changes.forwards or changes.sensors or changes.settings:
             parts.forwarder.change(

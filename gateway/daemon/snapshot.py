@@ -126,6 +126,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "machine": vitals(config.outbox.path),
         "relays": gateway.interlocks.status,
         "commands": gateway.commands.status,
+        "downlinks": gateway.downlinks.status,
         "spinnable": sorted(gateway.samplers.pulses()),
         "channels": {
             channel: {

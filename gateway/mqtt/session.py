@@ -79,6 +79,7 @@ class MqttSession:
         self._drops_request: int | None = None
         self._retained: dict[str, bytes] = {}
         self._removals: dict[int, str] = {}
+        self._deliveries: dict[int, Callable[[bool], None]] = {}
         self._messages: list[Message] = []
         self._session = 1
         self._connection = 0
@@ -158,6 +159,18 @@ class MqttSession:
         """Publish at QoS 1, while subscribed: what is published before would not come back to us."""
         if self.ready.is_set():
             self._client.publish(topic, payload, qos=1)
+
+    def deliver(self, topic: str, payload: bytes, retain: bool, done: Callable[[bool], None]) -> None:
+        """Publish at QoS 1, again after a reconnect; ``done``: the broker has it, or it can't be queued."""
+        try:
+            published = self._client.publish(topic, payload, qos=1, retain=retain)
+        except ValueError:
+            done(False)
+            return
+        if published.rc in (MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN):
+            self._deliveries[published.mid] = done
+        else:
+            done(False)
 
     def retain(self, messages: Mapping[str, bytes]) -> None:
         """Publish these, retained, now and at every connect; an empty one until the broker has removed it."""
@@ -333,6 +346,8 @@ class MqttSession:
                     self._removals[published.mid] = topic
 
     def _on_publish(self, _client: Client, _data: Any, message_id: int, *_: Any) -> None:
+        if (done := self._deliveries.pop(message_id, None)) is not None:
+            done(True)
         topic = self._removals.pop(message_id, None)
         if topic is not None and not self._retained.get(topic):
             # It is gone: at the next connect there is nothing to remove.

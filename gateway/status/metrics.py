@@ -85,8 +85,26 @@ class _Snapshot(Collector):
         for result, count in ((status.get("commands") or {}).get("results") or {}).items():
             commands.add_metric([result], count)
         yield commands
+        yield from _downlinks((status.get("downlinks") or {}).get("topics") or {})
         yield from _relays(status.get("relays") or {})
         yield from _readings(status.get("channels") or {})
+
+
+def _downlinks(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """The records that come from Kafka to the local broker."""
+    published = CounterMetricFamily(
+        "fieldgate_downlink_published", "Records of a Kafka topic published locally.", labels=["topic"]
+    )
+    refused = CounterMetricFamily(
+        "fieldgate_downlink_refused", "Records that can't be published.", labels=["topic"]
+    )
+    for topic, each in topics.items():
+        published.add_metric([topic], each["published"])
+        refused.add_metric([topic], sum(each["refused"].values()))
+    yield published
+    yield refused
+    lags = (({"topic": name}, each["lag"]) for name, each in topics.items() if each["lag"] is not None)
+    yield _gauge("fieldgate_downlink_lag_records", "Records of a Kafka topic still to be read.", *lags)
 
 
 def _relays(relays: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:

@@ -25,6 +25,7 @@ from cloud.errors import CloudError
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.provision import TOPICS, provision_topics
 from cloud.kafka.quotas import Quotas
+from cloud.kafka.topic_reader import TopicReader
 from cloud.kafka.users import Users
 from gateway.cli import main
 from gateway.commands.demo.mosquitto import LocalMosquitto
@@ -36,13 +37,16 @@ from tests.support.secured_kafka import SecuredBroker
 from tests.support.servers import eventually
 
 GATEWAY: Final = "mast-07"
-OWN: Final = ("plant.inverter", "elsewhere")
+OWN: Final = ("plant.inverter", "elsewhere", "settings")
 ALL: Final = (*TOPICS, *OWN)
 DEVICES: Final = """
 [[forward]]
 filter = "plant/+"
 payload = "raw"
 topic = "plant.{1}"
+[[downlink]]
+topic = "settings"
+mqtt_topic = "devices/{key}"
 """
 READINGS: Final = {name for name in TOPICS if name.startswith("mqtt.")}
 GATEWAYS: Final = {
@@ -57,7 +61,7 @@ WRITES: Final = {
     "olga": {"gateway.commands"},
 }
 READS: Final = {
-    GATEWAY: {"gateway.commands"},
+    GATEWAY: {"gateway.commands", "settings"},
     "fieldgate-jobs": set(TOPICS) | {"plant.inverter"},
     "anna": READINGS | DESCRIBED | {"plant.inverter"},
     "olga": set(ALL),
@@ -230,6 +234,19 @@ def of_quotas(properties: dict[str, str], rate: float | None) -> None:
         quotas.rate("none") if rate is None else quotas.set_rate("none", rate)
     finally:
         quotas.close()
+
+
+def test_a_gateway_keeps_its_place_in_its_own_group_alone(broker: SecuredBroker, place: Path) -> None:
+    properties = login(broker, place, GATEWAY)
+    with pytest.raises(CloudError, match="allow Read on the consumer group"):
+        TopicReader(broker.scram, properties, "fieldgate-mast-08", {"settings": "latest"})
+    reader = TopicReader(broker.scram, properties, "fieldgate-mast-07", {"settings": "latest"})
+    try:
+        reader.commit(reader.begun)
+        reader.flush()
+        assert reader.committed == reader.begun
+    finally:
+        reader.close()
 
 
 def test_each_role_may_do_what_it_is_for_and_nothing_else(broker: SecuredBroker, place: Path) -> None:

@@ -132,6 +132,7 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
         replication=arguments.replication or BROKER_DEFAULT,
         others={
             *(wanted_topics(config) if config else ()),
+            *(each.topic for each in (config.downlinks if config else ())),
             *(reading_topic(kafka.topic, name) for name in arguments.quantities),
         },
         retention_s=arguments.retention,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +63,7 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
             users.revoke(user)
         print(f"{'would revoke' if arguments.dry_run else 'revoked'}  {user}")
         return OK
-    difference = users.compare(user, roles.gateway(_topics_of(arguments.config)))
+    difference = users.compare(user, _of_gateway(gateway, arguments.config))
     _show(user, difference)
     by_certificate = arguments.certificate is not None
     makes = by_certificate or arguments.rotate or not difference.known
@@ -154,10 +153,10 @@ def _quotas(config: CloudConfig, arguments: argparse.Namespace) -> bool:
     return differ and not arguments.dry_run
 
 
-def _topics_of(path: Path | None) -> Iterable[str]:
-    """The topics that a gateway's config sends to; those with placeholders by how they begin."""
+def _of_gateway(name: str, path: Path | None) -> frozenset[Permission]:
+    """What a gateway needs by its config; of topics with placeholders only how they begin is known."""
     if path is None:
-        return ()
+        return roles.gateway()
     from gateway.config import load as load_gateway
     from gateway.config.kafka import open_templates, wanted_topics
 
@@ -167,7 +166,8 @@ def _topics_of(path: Path | None) -> Iterable[str]:
         raise CommandError(
             f"{path}: a forward's topic begins with a placeholder: give it a prefix of its own"
         )
-    return wanted_topics(config) | {f"{each}*" for each in begins}
+    topics = wanted_topics(config) | {f"{each}*" for each in begins}
+    return roles.gateway(topics, name, [each.topic for each in config.downlinks])
 
 
 def _access(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cloud.toml_problems import KeyPath
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
-from gateway.config.bridges.model import ForwardConfig
+from gateway.config.bridges.model import DownlinkConfig, ForwardConfig
 from gateway.config.keys import field_names
 from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
@@ -32,6 +32,7 @@ _HIDDEN_KEYS: Final[Mapping[str, frozenset[str]]] = {
 }
 _TABLES: Final[Mapping[str, type[Any]]] = {
     "forward": ForwardConfig,
+    "downlink": DownlinkConfig,
     "quantity": QuantityConfig,
     "actuator": ActuatorConfig,
     "interlock": InterlockConfig,

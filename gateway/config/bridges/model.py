@@ -1,4 +1,4 @@
-"""What other devices publish on the local broker, in the config: forwards and the readings made of them."""
+"""What passes between other devices and Kafka, in the config: forwards, their readings, and the way back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 from drivers.option_docs import Meaning
 from gateway.config import values
 from gateway.config.bridges.steps import Step
-from gateway.config.values import WHOLE_MS, Factor, JsonPath, NotEmpty, QuantityName, Unit, checked
+from gateway.config.values import WHOLE_MS, Factor, JsonPath, NotEmpty, QuantityName, Unit, checked, refuse
 
 _Number = float | None
 _IN_UNIT: Final = "the quantity's unit"
@@ -91,3 +91,52 @@ class ForwardConfig(_Reading):
     steps: Annotated[
         tuple[Step, ...], Meaning("what becomes of the message's JSON object before it is sent, in order")
     ] = ()
+
+
+KEY: Final = "{key}"
+_ALERTS: Final = "gateway.alerts"
+
+
+def _source_topic(topic: str) -> str:
+    own = topic.startswith(("gateway.", "__")) and topic != _ALERTS
+    refuse(
+        (not values.is_kafka_topic(topic), values.LEGAL_TOPIC),
+        (
+            own,
+            f'must not begin with "gateway." or "__": those are the gateway\'s and Kafka\'s; {_ALERTS} may',
+        ),
+    )
+    return topic
+
+
+def _destination(template: str) -> str:
+    other = next((each for each in values.BRACES.findall(template) if each != KEY), "")
+    refuse(
+        (other != "", f"may have {KEY} only, not {other}"),
+        (KEY in template.partition("/")[0], f"must begin with a level of its own, as in downlink/{KEY}"),
+    )
+    return values.topic_root(template)
+
+
+@dataclass(frozen=True, slots=True)
+class DownlinkConfig:
+    """A Kafka topic whose records are published on the local broker."""
+
+    topic: Annotated[str, checked(_source_topic), Meaning("the Kafka topic; each in one [[downlink]]")]
+    mqtt_topic: Annotated[
+        str, checked(_destination), Meaning("where on the local broker; {key} is the record's key")
+    ]
+    key_prefix: Annotated[
+        str, Meaning("only records whose key begins so are published; {key} is what follows")
+    ] = ""
+    retain: Annotated[bool, Meaning("the broker keeps the last one for later subscribers")] = False
+    begin: Annotated[
+        Literal["latest", "earliest"], Meaning("where a gateway that has read none of it begins")
+    ] = "latest"
+
+    @property
+    def filter(self) -> str:
+        """An MQTT filter that has all it may publish to."""
+        before, found, _ = self.mqtt_topic.partition(KEY)
+        # A key may have slashes, and more of the template comes behind them.
+        return f"{before.rpartition('/')[0]}/#" if found else before

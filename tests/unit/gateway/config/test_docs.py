@@ -14,7 +14,7 @@ from drivers.boards.replay import ReplayOptions
 from drivers.boards.simulated import SimulatedOptions
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
-from gateway.config.bridges.model import DropIf, ForwardConfig
+from gateway.config.bridges.model import DownlinkConfig, DropIf, ForwardConfig
 from gateway.config.keys import Key, keys_of
 from gateway.config.model import SECTIONS
 from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
@@ -32,6 +32,7 @@ PLACES: dict[str, tuple[str, type[Any]]] = {
     "replay": (r"## \[board\]", ReplayOptions),
     "[[sensor]]": (r"## \[\[sensor\]\]", model.SensorCommon),
     "[[forward]]": (r"## \[\[forward\]\]", ForwardConfig),
+    "[[downlink]]": (r"## \[\[downlink\]\]", DownlinkConfig),
     "[[quantity]]": (r"## \[\[quantity\]\]", QuantityConfig),
     "[[actuator]]": (r"## \[\[actuator\]\]", ActuatorConfig),
     "[[interlock]]": (r"## \[\[interlock\]\]", InterlockConfig),
