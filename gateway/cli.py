@@ -57,6 +57,7 @@ COMMANDS: Final = {
         "", "SQL over the tables of a lake", ("duckdb", "deltalake"),
         "queries need the extra 'analyst': pip install 'fieldgate[analyst]'",
     ),
+    "watch": Command("watch", "readings as they arrive in Kafka: a table, lines, or SQL on the last minutes"),
     "dashboard": Command(
         "", "pages over the tables of a lake: fleet, masts, alerts", ("nicegui", "duckdb", "deltalake"),
         "the pages need the extra 'dashboard': pip install 'fieldgate[dashboard]'",

@@ -61,7 +61,7 @@ def read_books(
         if runs_only:
             return books
         named = {topic for topic in books.reading_topics if not topic.startswith("gateway.")}
-        wanted = sorted((_reading_topics(known) | named if topics is None else set(topics)) & known)
+        wanted = sorted((reading_topics(known) | named if topics is None else set(topics)) & known)
         letters = [DEAD_LETTER_TOPIC] if DEAD_LETTER_TOPIC in known else []
         for topic in scan.read([*letters, *wanted], _booker(books, set(wanted)), progress):
             books.truncated(topic)
@@ -91,7 +91,8 @@ def read_revised(
     return found
 
 
-def _reading_topics(known: Iterable[str]) -> set[str]:
+def reading_topics(known: Iterable[str]) -> set[str]:
+    """Those of them that have readings."""
     return {name for name in known if name.startswith(READING_TOPIC_PREFIX) and name != RAW_TOPIC}
 
 
@@ -124,6 +125,30 @@ def _open_scan(
         scan.close()
 
 
+def open_consumer(
+    bootstrap_servers: str, properties: Mapping[str, str], errors: list[KafkaError], *, ends: bool = False
+) -> Consumer:
+    """A consumer that belongs to no group and commits nothing; ``ends``: it reports partitions' ends.
+
+    librdkafka's complaints are appended to ``errors``. Raises CloudError for wrong properties.
+    """
+    settings: dict[str, object] = {
+        **properties,
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": f"fieldgate-accounting-{uuid.uuid4().hex}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": ends,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "error_cb": errors.append,
+    }
+    try:
+        # An outage is reported by the exception; librdkafka would repeat it on stderr.
+        return Consumer({**settings, "log_level": 0}, logger=log)
+    except KafkaException as error:
+        raise CloudError(error.args[0].str()) from error
+
+
 class _Scan:
     """A consumer that belongs to no group and commits nothing."""
 
@@ -132,21 +157,7 @@ class _Scan:
         self._timeout_s = timeout_s
         self._properties = properties
         self._errors: list[KafkaError] = []
-        settings: dict[str, object] = {
-            **properties,
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": f"fieldgate-accounting-{uuid.uuid4().hex}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "error_cb": self._errors.append,
-        }
-        try:
-            # An outage is reported by the exception; librdkafka would repeat it on stderr.
-            self._consumer = Consumer({**settings, "log_level": 0}, logger=log)
-        except KafkaException as error:
-            raise CloudError(error.args[0].str()) from error
+        self._consumer = open_consumer(bootstrap_servers, properties, self._errors, ends=True)
 
     def topics(self) -> set[str]:
         """Names of all topics."""

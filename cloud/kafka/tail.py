@@ -1,0 +1,75 @@
+"""The readings that arrive in Kafka from now on, or from a while ago: for people who watch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from cloud.errors import CloudError
+from cloud.kafka.cluster_check import NoAnswer, first_metadata
+from cloud.kafka.topic_scan import open_consumer, reading_topics
+from cloud.wire.fields import InvalidFields
+from cloud.wire.reading_records import Reading, parse_reading
+
+_MOST: Final = 2000
+
+
+class Tail:
+    """One thread uses it. Each call raises CloudError.
+
+    ``refused`` counts records that are no readings.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, properties: Mapping[str, str], since_s: float, timeout_s: float
+    ) -> None:
+        self._servers = bootstrap_servers
+        self._errors: list[KafkaError] = []
+        self.refused = 0
+        self._consumer: Consumer = open_consumer(bootstrap_servers, properties, self._errors)
+        try:
+            found = first_metadata(
+                self._consumer, self._errors, bootstrap_servers, dict(properties), timeout_s
+            ).topics
+            from_ms = round((time.time() - since_s) * 1000)
+            places = [
+                TopicPartition(topic, partition, from_ms)
+                for topic in sorted(reading_topics(found))
+                for partition in found[topic].partitions
+            ]
+            if not places:
+                raise CloudError(f"Kafka at {bootstrap_servers} has no topic of readings, mqtt.…")
+            begins = self._consumer.offsets_for_times(places, timeout=timeout_s)
+            for place in begins:
+                place.offset = place.offset if place.offset >= 0 else OFFSET_END
+            self._consumer.assign(begins)
+        except (KafkaException, NoAnswer) as error:
+            self.close()
+            raise CloudError(f"no answer from Kafka at {bootstrap_servers}: {error}") from error
+
+    def read(self, timeout_s: float) -> list[tuple[Reading, int]]:
+        """What has come, at the latest after so long; with Kafka's time, microseconds since the epoch."""
+        found = []
+        for message in self._consumer.consume(_MOST, timeout=timeout_s):
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise CloudError(f"Kafka at {self._servers} forbids {message.topic()}: allow Read")
+                continue
+            try:
+                found.append((parse_reading(message.value() or b""), message.timestamp()[1] * 1000))
+            except InvalidFields:
+                self.refused += 1
+        return found
+
+    @property
+    def problem(self) -> str | None:
+        """Kafka's last complaint, None where there was none."""
+        return self._errors[-1].str() if self._errors else None
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
