@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
@@ -32,12 +32,17 @@ class Record:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Ack:
-    """A PUBACK owed to the broker; void once ``connection`` is no longer the current one."""
+    """A PUBACK owed to the broker; void once ``connection`` is no longer the current one.
+
+    With ``done`` it is owed to a device that has handed the gateway something itself, and is never void.
+    """
 
     connection: int
     message_id: int
     owed: int = field(default=0, compare=False)
     """How many open entries of the ledger owe it."""
+    done: Callable[[], None] | None = field(default=None, compare=False)
+    """Called by the forwarder's thread once all of them are durable."""
 
 
 class Message(NamedTuple):

@@ -22,10 +22,9 @@ from cloud.wire.reading_records import (
 )
 from cloud.wire.site_records import SITES_TOPIC
 from gateway.config.bridges.model import ForwardConfig
-from gateway.config.file_watch import named_file
 from gateway.config.keys import field_names
 from gateway.config.model import Config, KafkaConfig
-from gateway.config.named_files import note_hidden, note_unreadable
+from gateway.config.named_files import opens
 from gateway.config.secrets import KINDS, is_reference, read_secret
 from gateway.config.source import Source
 from gateway.config.values import LEGAL_TOPIC, PLACEHOLDER, is_kafka_topic
@@ -138,17 +137,7 @@ def _opens(source: Source, path: KeyPath, name: str, value: str) -> bool:
 
     if not name.endswith(NAMES_A_FILE) or value in ("", "probe"):
         return True
-    file = Path(value)
-    source.files[path] = named_file(file)
-    try:
-        file.open("rb").close()
-    except IsADirectoryError:
-        return True
-    except (OSError, ValueError) as error:
-        note_unreadable(source, path, file, error)
-        return False
-    note_hidden(source, path, file)
-    return True
+    return opens(source, path, Path(value))
 
 
 def _together_problem(source: Source, properties: Mapping[str, str], *, files: bool) -> str | None:

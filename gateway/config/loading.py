@@ -13,6 +13,8 @@ from gateway.config import kafka, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
 from gateway.config.bridges.downlinks import read_downlinks
 from gateway.config.bridges.forwards import read_forwards
+from gateway.config.bridges.http import with_files
+from gateway.config.bridges.model import HttpConfig
 from gateway.config.calibration import today
 from gateway.config.model import (
     DEFAULT_OUTBOX,
@@ -35,7 +37,7 @@ from gateway.config.secrets import resolve
 from gateway.config.source import Source
 from gateway.config.suggestions import unknown_section
 from gateway.config.validate import validate
-from gateway.config.values import host_and_port
+from gateway.config.values import host_and_port, is_loopback
 from gateway.config.wiring import check_header
 
 _T = TypeVar("_T")
@@ -114,6 +116,9 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     actuators = read_actuators(source)
     interlocks = read_interlocks(source, actuators, fitted)
     commands = _section(source, "commands", CommandsConfig)
+    http = _section(source, "http", HttpConfig)
+    if http is not None:
+        http = with_files(source, http, base_dir)
     forwards = read_forwards(source, mqtt, gateway, kafka_config)
     own = f"{mqtt.topic_root}/#" if mqtt is not None else None
     downlinks = read_downlinks(source, own, forwards)
@@ -125,13 +130,13 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
 
     if not (gateway and site and mqtt and kafka_config and uplink and outbox and status and board and clock):
         return None
-    if fitted is None or quality is None or commands is None:
+    if fitted is None or quality is None or commands is None or http is None:
         return None
     check_commands(source, commands, actuators, fitted)
     day = today()
     if on_pi and day is not None and site.valid_from is not None and site.valid_from > day:
         source.warn(("site", "valid_from"), f"{site.valid_from} lies in the future")
-    if not (fitted or forwards or downlinks) and all(
+    if not (fitted or forwards or downlinks or http.listen) and all(
         problem.severity == "warning" for problem in source.problems
     ):
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
@@ -140,7 +145,7 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     return Config(
         base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
         quantities=source.quantities, actuators=actuators, interlocks=interlocks, site=site,
-        commands=commands, downlinks=downlinks,
+        commands=commands, downlinks=downlinks, http=http,
     )  # fmt: skip
 
 
@@ -232,7 +237,7 @@ def _read_token(source: Source, raw: dict[str, Any]) -> None:
         host = host_and_port(raw.get("listen", StatusConfig().listen))[0]
     except (AttributeError, ValueError):
         return
-    if not token and host not in ("localhost", "::1") and not host.startswith("127."):
+    if not token and not is_loopback(host):
         source.warn(
             ("status", "listen"), "other machines see nothing of it without status.token, but for /healthz"
         )

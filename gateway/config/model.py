@@ -20,7 +20,7 @@ from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config import values
-from gateway.config.bridges.model import DownlinkConfig, ForwardConfig
+from gateway.config.bridges.model import NO_HTTP, DownlinkConfig, ForwardConfig, HttpConfig
 from gateway.config.bridges.steps import Values, new_fields
 from gateway.config.file_watch import NamedFile
 from gateway.config.outputs.model import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
@@ -223,6 +223,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "clock": ClockConfig,
     "status": StatusConfig,
     "commands": CommandsConfig,
+    "http": HttpConfig,
 }
 """The sections whose keys don't depend on a driver or a board."""
 
@@ -316,3 +317,4 @@ class Config:
     site: SiteConfig = SiteConfig()
     commands: CommandsConfig = NO_COMMANDS
     downlinks: tuple[DownlinkConfig, ...] = ()
+    http: HttpConfig = NO_HTTP

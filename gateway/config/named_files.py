@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cloud.toml_problems import KeyPath, current_user, unreadable
+from gateway.config.file_watch import named_file
 from gateway.config.source import Source
 
 SERVICE_USER: Final = "fieldgate"
@@ -29,6 +30,20 @@ def service_user() -> pwd.struct_passwd | None:
     except KeyError:
         return None
     return user if os.geteuid() in (0, user.pw_uid) else None
+
+
+def opens(source: Source, key: KeyPath, file: Path) -> bool:
+    """Whether a file that a key names can be opened here; a problem where the service couldn't."""
+    source.files[key] = named_file(file)
+    try:
+        file.open("rb").close()
+    except IsADirectoryError:
+        return True
+    except (OSError, ValueError) as error:
+        note_unreadable(source, key, file, error)
+        return False
+    note_hidden(source, key, file)
+    return True
 
 
 def note_unreadable(

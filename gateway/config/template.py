@@ -111,15 +111,16 @@ def comment(key: Key) -> str:
 
 def bounds(key: Key) -> str:
     """``0.1 to 3600``, ``"live" or "metered"``; empty where anything goes."""
+    # A key's own come before its type's.
     low = high = ""
     for each in parts_of(key.hint):
         match each:
             case Ge(limit):
-                low = f"from {figure(key.name, limit)}"
+                low = low or f"from {figure(key.name, limit)}"
             case Gt(limit):
-                low = f"above {figure(key.name, limit)}"
+                low = low or f"above {figure(key.name, limit)}"
             case Le(limit) | Lt(limit):
-                high = f"to {figure(key.name, limit)}"
+                high = high or f"to {figure(key.name, limit)}"
             case _ if get_origin(each) is Literal:
                 return " or ".join(toml(choice) for choice in get_args(each))
     both = " ".join(filter(None, (low, high)))

@@ -149,8 +149,13 @@ def host_and_port(text: str) -> tuple[str, int]:
     elif ":" in host:
         raise WrongValue('an IPv6 address needs brackets, as in "[::1]:8321"')
     if not colon or not host or not _is_port(port):
-        raise WrongValue('must be "host:port", such as "127.0.0.1:8321", or empty for no status page')
+        raise WrongValue('must be "host:port", such as "127.0.0.1:8321", or empty for none')
     return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def kafka_topic(topic: str) -> str:

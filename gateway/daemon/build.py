@@ -24,6 +24,9 @@ from gateway.daemon.gateway import ConfigInForce, Gateway, Life
 from gateway.daemon.reload import Reload
 from gateway.daemon.restart_budget import RestartBudget
 from gateway.daemon.snapshot import status_of
+from gateway.devices.entry import DeviceEntry
+from gateway.devices.http_server import HttpInput
+from gateway.devices.readings import PostedReadings
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Call, Inbox
 from gateway.forwarding.kafka_health import Pace
@@ -114,6 +117,9 @@ def build(
     state = State(intake, Pace.of(config), hold)
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)
 
+    entry = DeviceEntry(inbox.put, lambda: forwarder.is_full)
+    http = HttpInput(PostedReadings(gateway, intake, machine_clock, last.note_forwarded), entry)
+
     interlocks = Interlocks(config.actuators, config.interlocks, board, runs.event, inbox.announce)
 
     def publish(reading: Reading, sensor: str) -> None:
@@ -179,7 +185,7 @@ def build(
         run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
         calibrations, sites, site_watch, discovery, spool, supply, gps_time, clock_updates, reporter,
-        watchdog, commands, downlinks,
+        watchdog, commands, downlinks, http,
     )  # fmt: skip
 
     page = StatusPage(

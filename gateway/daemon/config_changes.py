@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from cloud.toml_problems import KeyPath, key_text
 from gateway.config import Config, SensorConfig
+from gateway.config.bridges.model import HttpConfig
 from gateway.config.keys import field_names
 from gateway.config.model import SiteConfig
 from gateway.config.outputs.model import CommandsConfig
 
 RESTART: Final = "systemctl restart fieldgate"
 
-_SECTIONS: Final = ("gateway", "site", "mqtt", "kafka", "uplink", "outbox", "clock", "commands")
+_SECTIONS: Final = ("gateway", "site", "mqtt", "kafka", "uplink", "outbox", "clock", "commands", "http")
 _LIVE: Final = frozenset(
     {
         ("mqtt", "username"),
@@ -35,6 +36,7 @@ _LIVE: Final = frozenset(
         ("downlink",),
         *(("site", key) for key in field_names(SiteConfig)),
         *(("commands", key) for key in field_names(CommandsConfig)),
+        *(("http", key) for key in field_names(HttpConfig)),
         # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
         ("uplink", "reset_after_h"),
         ("uplink", "reset_command"),
@@ -123,11 +125,13 @@ def compare(old: Config, new: Config) -> Changes:
 
 
 def _renewed(old: Config, new: Config) -> list[KeyPath]:
-    """The keys of certificates and their keys that have another content at the same path."""
+    """The keys of certificates, their keys and tokens that have another content at the same path."""
     return [
         key
         for key, file in new.files.items()
-        if str(key[-1]).endswith("location") and key in old.files and file != old.files[key]
+        if (str(key[-1]).endswith("location") or key[0] == "http")
+        and key in old.files
+        and file != old.files[key]
     ]
 
 

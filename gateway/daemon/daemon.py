@@ -76,6 +76,10 @@ class Daemon:
         parts.reporter.begin(snapshot)
         parts.gps_time.start()
         parts.watchdog.start()
+        try:
+            parts.http.listen(config.http)
+        except OSError as error:
+            log.error("event=http.unavailable listen=%s error=%s", config.http.listen, error)
         parts.commands.start()
         parts.downlinks.start()
         notify(f"READY=1\nSTATUS={status_line(snapshot)}")
@@ -115,6 +119,7 @@ class Daemon:
         parts.reporter.report_drops(snapshot, at_once=True)
         offline = parts.reporter.report_offline(snapshot)
         parts.subscriptions.tick(snapshot)
+        parts.http.stop()
         parts.forwarder.take_no_more()
         parts.reporter.report_stopped(run_counts(parts))
         lost = parts.reporter.note_lost(parts.forwarder.stop(_KAFKA_GRACE_S))

@@ -15,6 +15,7 @@ from gateway.clock.sync import ClockSync
 from gateway.config import Config
 from gateway.control.interlocks import Interlocks
 from gateway.daemon.restart_budget import RestartBudget
+from gateway.devices.http_server import HttpInput
 from gateway.forwarding.capacity import Forecast
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
@@ -121,4 +122,5 @@ class Gateway:
     watchdog: Watchdog
     commands: CommandReceiver
     downlinks: Downlinks
+    http: HttpInput
     forecast: Forecast = field(default_factory=Forecast)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -163,11 +164,19 @@ class Reload:
                 return [*located(self._path, self._overrides, {("kafka", "properties"): reason})]
         if changes.touches("status"):
             try:
-                # The last that can fail, for it takes effect at once.
+                # Among the last that can fail, for it takes effect at once.
                 self._status.listen(config.status)
             except OSError as error:
                 reason = f"can't listen on {config.status.listen}: {error.strerror or error}"
                 return [*located(self._path, self._overrides, {("status", "listen"): reason})]
+        if changes.touches("http"):
+            try:
+                parts.http.listen(config.http)
+            except OSError as error:
+                reason = f"can't listen on {config.http.listen}: {error.strerror or error}"
+                with suppress(OSError):
+                    self._status.listen(parts.in_force.config.status)
+                return [*located(self._path, self._overrides, {("http", "listen"): reason})]
         parts.commands.apply(config)
         parts.downlinks.apply(config)
         parts.previous_runs.allow(lost_at_most_s(config))

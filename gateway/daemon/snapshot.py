@@ -127,6 +127,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "relays": gateway.interlocks.status,
         "commands": gateway.commands.status,
         "downlinks": gateway.downlinks.status,
+        "http": gateway.http.status,
         "spinnable": sorted(gateway.samplers.pulses()),
         "channels": {
             channel: {

@@ -24,7 +24,7 @@ from typing import Final, Literal
 from buffer.drops import Drop, OnDrop, ignore
 from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import Backlog, SentRow
-from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Retained, Sampled
+from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Posted, Retained, Sampled
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import (
     Fetched,
@@ -207,6 +207,11 @@ class Forwarder:
         return ledger.refused, ledger.size_bytes if ledger.refused else 0
 
     @property
+    def is_full(self) -> bool:
+        """Whether memory has no room for more from others."""
+        return self._full
+
+    @property
     def held_rows(self) -> int:
         """Rows of the outbox that wait for the clock."""
         return self._backlog.held
@@ -285,6 +290,9 @@ class Forwarder:
             case Announced(record):
                 state.compacted.entered(record)
                 self._uplink.send(state.ledger.enter(record, now_s, own=False), now_s)
+            case Posted(records, ack):
+                for entry in self._reception.take_posted(records, ack, now_s):
+                    self._uplink.send(entry, now_s)
             case Retained(messages):
                 self._broker.retain(messages)
             case Stored() | NotStored():
@@ -320,7 +328,10 @@ class Forwarder:
         """Send the PUBACKs that are due, remove the rows that Kafka has."""
         settled = self._state.ledger.take_settled()
         for ack in settled.acks:
-            self._broker.acknowledge(ack)
+            if ack.done is None:
+                self._broker.acknowledge(ack)
+            else:
+                ack.done()
         self._backlog.remove(settled.rows)
 
     def _bound_memory(self) -> None:

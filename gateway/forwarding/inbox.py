@@ -9,12 +9,12 @@ import math
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.clock.hold import BootTime
 from gateway.forwarding.outbox_writer import Answer
-from gateway.ports import Record
+from gateway.ports import Ack, Record
 
 
 class Sampled(NamedTuple):
@@ -30,6 +30,13 @@ class Announced(NamedTuple):
     record: Record
 
 
+class Posted(NamedTuple):
+    """Records made of what a device has handed the gateway itself, which ``ack`` is owed for."""
+
+    records: Sequence[Record]
+    ack: Ack
+
+
 class Retained(NamedTuple):
     """Messages that the local broker shall retain, by topic; an empty one removes what it has."""
 
@@ -42,7 +49,7 @@ class Call(NamedTuple):
     function: Callable[[], None]
 
 
-Event = Sampled | Announced | Retained | BootTime | Call | Answer
+Event = Sampled | Announced | Posted | Retained | BootTime | Call | Answer
 
 
 class Inbox:

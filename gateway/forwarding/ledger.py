@@ -163,7 +163,7 @@ class Ledger:
     def session_lost(self) -> None:
         """The broker has nothing of what it sent until now: those PUBACKs are void."""
         for entry in chain(self._storing, self._unstored):
-            entry.acks = []
+            entry.acks = [each for each in entry.acks if each.done is not None]
 
     def delivered(self, entry: Entry) -> None:
         """Kafka has confirmed the entry, early or late."""

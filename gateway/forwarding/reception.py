@@ -14,7 +14,7 @@ from weakref import ref
 from cloud.wire import reading_records as wire
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.state import State
-from gateway.ports import Ack, Broker, Message
+from gateway.ports import Ack, Broker, Message, Record
 
 # More than a broker keeps in flight for one client (Mosquitto: 20 by default).
 _REMEMBERED: Final = 2_000
@@ -101,6 +101,15 @@ class Reception:
         entries = [state.ledger.enter(record, now_s, own=False, ack=ack, live=live) for record in records]
         self._receipts.note(message, entries)
         return entries
+
+    def take_posted(self, records: Sequence[Record], ack: Ack, now_s: float) -> Sequence[Entry]:
+        """The entries of what a device has handed over itself; at the end none, and no answer."""
+        state = self._state
+        if not state.taking:
+            return ()
+        state.counters.received += len(records)
+        live = not state.pace.metered
+        return [state.ledger.enter(record, now_s, own=False, ack=ack, live=live) for record in records]
 
     def _owe(self, entries: Sequence[Entry], ack: Ack) -> None:
         """A message came again: acknowledge it with its last entry, or now if all have left the ledger."""

@@ -122,7 +122,7 @@ class KafkaThread(ABC, Generic[_R]):
                 # Never the end of all reading, nor of the gateway.
                 expected = self._failed(error)
                 if not expected:
-                    log.exception("event=%s.defect", self._name)
+                    log.exception("event=reader.defect reader=%s", self._name)
                 self._settled(str(error) if expected else repr(error))
             if self.problem is not None:
                 until_s = time.monotonic() + pause.next()
@@ -156,7 +156,7 @@ class KafkaThread(ABC, Generic[_R]):
     def _settled(self, problem: str | None = None) -> None:
         if problem != self.problem:
             if problem is None:
-                log.info("event=%s.read", self._name)
+                log.info("event=reader.read reader=%s", self._name)
             else:
-                log.warning("event=%s.unread problem=%r", self._name, problem)
+                log.warning("event=reader.unread reader=%s problem=%r", self._name, problem)
         self.problem = problem

@@ -46,6 +46,7 @@ _GAUGES: Final = {
     "fieldgate_load1": ("load", "Load average over one minute."),
     "process_resident_memory_bytes": ("resident", "Resident memory size in bytes."),
 }
+_POSTED: Final = {"readings": "accepted", "refused": "refused"}
 _UPLINKS: Final = ("healthy", "draining", "spilling", "metered")
 
 
@@ -85,6 +86,9 @@ class _Snapshot(Collector):
         for result, count in ((status.get("commands") or {}).get("results") or {}).items():
             commands.add_metric([result], count)
         yield commands
+        for key in ("readings", "refused"):
+            name, text = f"fieldgate_http_{key}", f"Posted readings that were {_POSTED[key]}."
+            yield CounterMetricFamily(name, text, (status.get("http") or {}).get(key, 0))
         yield from _downlinks((status.get("downlinks") or {}).get("topics") or {})
         yield from _relays(status.get("relays") or {})
         yield from _readings(status.get("channels") or {})

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gateway.config import StatusConfig
 from gateway.ports import Snapshot
+from gateway.status.bounded_server import Listener
 from gateway.status.server import StatusServer, StatusSource
 from gateway.status.temporary_access import LONGEST_MINUTES, TemporaryAccess
 from gateway.status.tokens import Gate
@@ -22,29 +23,17 @@ class StatusPage:
 
     def __init__(self, source: StatusSource) -> None:
         self._source = source
-        self._server: StatusServer | None = None
-        self._address = StatusConfig("")
+        self._listener = Listener(self._open, StatusConfig(""))
         self.phone = TemporaryAccess(source)
 
     @property
     def port(self) -> int:
         """What is configured; 0 is any."""
-        return self._address.port
+        return self._listener.address.port
 
     def listen(self, address: StatusConfig) -> None:
         """Answer here from now on, and nowhere else. Raises OSError; then everything stays as it is."""
-        before = self._address
-        if before.port == address.port:
-            # The same port on another address may be in the way of itself.
-            self._stop()
-        try:
-            server = self._open(address)
-        except OSError:
-            if self._server is None:
-                self._server = self._open(before)
-            raise
-        self._stop()
-        self._server, self._address = server, address
+        self._listener.listen(address)
 
     def tick(self, _snapshot: Snapshot) -> None:
         """Close the phone's page where its time is over."""
@@ -53,19 +42,12 @@ class StatusPage:
     def stop(self) -> None:
         """End and give the ports back."""
         self.phone.close()
-        self._stop()
-
-    def _stop(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.stop()
+        self._listener.stop()
 
     def _open(self, address: StatusConfig) -> StatusServer | None:
         if not address.enabled:
             return None
-        server = StatusServer(address.host, address.port, self._source, Gate(address.token))
-        server.start()
-        return server
+        return StatusServer(address.host, address.port, self._source, Gate(address.token))
 
 
 def phone_control(page: StatusPage, request: Mapping[str, Any]) -> Mapping[str, Any]:

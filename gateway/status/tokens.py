@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from hashlib import sha256
 from typing import Final
@@ -63,7 +63,7 @@ class Gate:
         self._earlier = [_digest(each) for each in earlier]
         self._until_s = until_s
         self._monotonic = monotonic
-        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
+        self._guesses = Guesses(monotonic)
         self._lock = threading.Lock()
 
     @property
@@ -81,7 +81,7 @@ class Gate:
         if self._digest is None or not self.is_open:
             return Access.CLOSED
         with self._lock:
-            if self._must_wait(peer):
+            if self._guesses.must_wait(peer):
                 return Access.WAIT
             if offered is None:
                 return Access.MISSING
@@ -90,18 +90,51 @@ class Gate:
                 return Access.ADMITTED
             if any(hmac.compare_digest(digest, each) for each in self._earlier):
                 return Access.EARLIER
-            self._count_wrong(peer)
+            self._guesses.count(peer)
             return Access.WRONG
 
-    def _must_wait(self, peer: str) -> bool:
+
+class Guesses:
+    """Wrong tokens by address. Not thread-safe."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def must_wait(self, peer: str) -> bool:
+        """Whether no further token from there is compared now."""
         times = self._wrong.get(peer, deque())
         return len(times) == MOST_WRONG and times[0] > self._monotonic() - WINDOW_S
 
-    def _count_wrong(self, peer: str) -> None:
+    def count(self, peer: str) -> None:
+        """Note a wrong token."""
         self._wrong.setdefault(peer, deque(maxlen=MOST_WRONG)).append(self._monotonic())
         self._wrong.move_to_end(peer)
         while len(self._wrong) > _MOST_PEERS:
             self._wrong.popitem(last=False)
+
+
+class DeviceTokens:
+    """Which device a token is, by the SHA-256 of each; called by any thread."""
+
+    def __init__(self, devices: Mapping[bytes, str], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._devices = devices
+        self._guesses = Guesses(monotonic)
+        self._lock = threading.Lock()
+
+    def admit(self, offered: str | None, peer: str) -> str | Access:
+        """The device of a token that came from an address, or why it has no access."""
+        with self._lock:
+            if self._guesses.must_wait(peer):
+                return Access.WAIT
+            if offered is None:
+                return Access.MISSING
+            # By the digest: how long that takes reveals nothing about a token.
+            device = self._devices.get(_digest(offered))
+            if device is None:
+                self._guesses.count(peer)
+                return Access.WRONG
+            return device
 
 
 def _digest(token: str) -> bytes:

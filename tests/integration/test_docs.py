@@ -27,6 +27,7 @@ from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.channel_records import parse_channel
+from cloud.wire.reading_records import parse_reading
 from cloud.wire.site_records import parse_site
 from cloud.wire.status_records import parse_status
 from gateway.cli import COMMANDS, parser_of
@@ -128,6 +129,8 @@ def test_a_record_of_a_page_is_one(block: Block) -> None:
     value = block.text.encode()
     if '"rule"' in block.text:
         assert msgspec.json.decode(value, type=AlertRecord).v == 1
+    elif '"quality"' in block.text:
+        assert parse_reading(value).extra is None
     elif '"cal"' in block.text:
         assert parse_channel(value).extra is None
     elif '"utc_offset_min"' in block.text:

@@ -1,4 +1,4 @@
-"""What passes between other devices and Kafka, in the config: forwards, their readings, and the way back."""
+"""What passes between other devices and Kafka, in the config: forwards, downlinks, what devices post."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from annotated_types import Ge, Gt, Le
 from drivers.option_docs import Meaning
 from gateway.config import values
 from gateway.config.bridges.steps import Step
-from gateway.config.values import WHOLE_MS, Factor, JsonPath, NotEmpty, QuantityName, Unit, checked, refuse
+from gateway.config.values import (
+    WHOLE_MS,
+    Bytes,
+    Factor,
+    FilePath,
+    JsonPath,
+    NotEmpty,
+    QuantityName,
+    Unit,
+    checked,
+    refuse,
+)
 
 _Number = float | None
 _IN_UNIT: Final = "the quantity's unit"
@@ -140,3 +151,31 @@ class DownlinkConfig:
         before, found, _ = self.mqtt_topic.partition(KEY)
         # A key may have slashes, and more of the template comes behind them.
         return f"{before.rpartition('/')[0]}/#" if found else before
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """Readings that devices post to the gateway itself."""
+
+    listen: Annotated[str, checked(values.listen), Meaning('host:port; "" switches it off')] = ""
+    tokens: Annotated[
+        FilePath | None, Meaning("a file with a device and its token's SHA-256 a line; others are refused")
+    ] = None
+    certificate: Annotated[FilePath | None, Meaning("PEM, for TLS; other machines need it")] = None
+    key: Annotated[FilePath | None, Meaning("the certificate's")] = None
+    max_body: Annotated[
+        Bytes, Ge(1 << 10), Le(16 << 20), Meaning('of a request, also unpacked, such as "1MiB"', "bytes")
+    ] = 1 << 20
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port; None: switched off."""
+        return values.host_and_port(self.listen) if self.listen else None
+
+    @property
+    def port(self) -> int:
+        """The port; 0 picks a free one."""
+        return self.address[1] if self.address else 0
+
+
+NO_HTTP: Final = HttpConfig()

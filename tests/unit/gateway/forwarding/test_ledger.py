@@ -41,6 +41,17 @@ def test_a_message_that_comes_again_with_each_connection_owes_the_latest_puback_
     assert ledger.take_settled() == Settled(acks=[Ack(999, 7)])
 
 
+def test_the_brokers_lost_session_voids_no_answer_to_a_device() -> None:
+    ledger = Ledger()
+    answer = Ack(0, 0, done=lambda: None)
+    parts = [ledger.enter(record(value), 0.0, own=False, ack=answer) for value in (b"one", b"two")]
+    ledger.session_lost()
+    ledger.delivered(parts[0])
+    assert ledger.take_settled() == Settled()
+    ledger.delivered(parts[1])
+    assert ledger.take_settled() == Settled(acks=[answer])
+
+
 def test_a_foreign_message_is_no_echo() -> None:
     ledger = Ledger()
     ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))

@@ -263,7 +263,7 @@ def test_a_malformed_request_is_answered_and_logs_no_error(
     # Before the version is known an answer has no head.
     assert received.startswith(b"HTTP/1.0 " + answer) or b"Error code: " + answer in received
     assert b"\nX: y" not in received
-    assert "event=status.request_failed" not in caplog.text
+    assert "event=server.request_failed" not in caplog.text
 
 
 # Temporary access.

@@ -1,0 +1,1 @@
+"""What devices hand to the gateway itself, without a broker in between."""

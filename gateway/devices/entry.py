@@ -1,0 +1,48 @@
+"""Where what devices hand to the gateway itself enters: bounded, and answered once it is durable.
+
+Any thread may call; the forwarder's thread calls back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gateway.forwarding.inbox import Posted
+from gateway.forwarding.ledger import ENTRY_BYTES
+from gateway.ports import Ack, Record
+
+_MOST_OPEN_BYTES: Final = 4 << 20
+"""Of what is not durable yet; beyond it devices have to wait."""
+
+
+class DeviceEntry:
+    """``put`` enters what comes with the forwarder; ``is_full``: its memory has no room."""
+
+    def __init__(self, put: Callable[[Posted], None], is_full: Callable[[], bool]) -> None:
+        self._put = put
+        self._is_full = is_full
+        self._open_bytes = 0
+        self._lock = threading.Lock()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether anything is taken now."""
+        return self._open_bytes < _MOST_OPEN_BYTES and not self._is_full()
+
+    def hand_over(self, records: Sequence[Record], done: Callable[[], None]) -> bool:
+        """Enter records; ``done`` once Kafka has all of them, or the outbox. False: there is no room."""
+        size = sum(ENTRY_BYTES + len(record.value) for record in records)
+        with self._lock:
+            if not self.has_room:
+                return False
+            self._open_bytes += size
+
+        def durable() -> None:
+            with self._lock:
+                self._open_bytes -= size
+            done()
+
+        self._put(Posted(records, Ack(0, 0, done=durable)))
+        return True

@@ -1,0 +1,281 @@
+"""``POST /v1/readings``: readings of devices, answered once Kafka or the outbox has them."""
+
+from __future__ import annotations
+
+import io
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
+
+import msgspec
+
+from gateway.config.bridges.http import read_tokens
+from gateway.config.bridges.model import NO_HTTP, HttpConfig
+from gateway.devices.entry import DeviceEntry
+from gateway.devices.readings import LINES, BadBody, PostedReadings, Refusal, payloads, unpacked
+from gateway.ports import Record
+from gateway.status.bounded_server import BoundedServer, Listener
+from gateway.status.tokens import WINDOW_S, Access, DeviceTokens
+
+log = logging.getLogger(__name__)
+
+PATH: Final = "/v1/readings"
+_IDLE_S: Final = 10.0
+"""For a request's head, and between requests; and for the response."""
+_BODY_S: Final = 30.0
+_DURABLE_S: Final = 30.0
+_AGAIN_S: Final = 1
+_MOST_NAMED: Final = 100
+"""Refused readings that a response has."""
+_MOST_BODIES: Final = 8
+"""In memory at a time."""
+_TURN_S: Final = 0.5
+
+
+class HttpServer(BoundedServer):
+    """Serves until it is stopped."""
+
+    def __init__(
+        self, config: HttpConfig, readings: PostedReadings, entry: DeviceEntry, counts: Counter[str]
+    ) -> None:
+        """Listen. Raises OSError."""
+        self.readings = readings
+        self.entry = entry
+        self.max_body = config.max_body
+        self.bodies = threading.BoundedSemaphore(_MOST_BODIES)
+        self._counts = counts
+        self._counting = threading.Lock()
+        try:
+            self.tokens = None if config.tokens is None else DeviceTokens(read_tokens(config.tokens))
+        except ValueError as error:
+            raise OSError(str(error)) from error
+        context = None
+        if config.certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(config.certificate, config.key)
+        super().__init__("http", *(config.address or ("127.0.0.1", 0)), Post)
+        if context is not None:
+            # The handshake is the connection's own thread's: none may hold the others up.
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def count(self, what: str, number: int = 1) -> None:
+        """For the status."""
+        with self._counting:
+            self._counts[what] += number
+
+
+class _Timed(io.RawIOBase):
+    """Reads from a connection up to a moment, however slowly it comes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.until_s = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
+class Post(BaseHTTPRequestHandler):
+    """One connection; requests come one after the other."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "fieldgate"
+    sys_version = ""
+    timeout = _IDLE_S
+
+    server: HttpServer
+
+    def setup(self) -> None:
+        """With a bound on how long a request may take to come."""
+        super().setup()
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.connection.do_handshake()
+        self._timed = _Timed(self.connection)
+        self.rfile.close()
+        self.rfile = io.BufferedReader(self._timed)
+
+    def handle_one_request(self) -> None:
+        """As the base class."""
+        self._timed.until_s = time.monotonic() + _IDLE_S
+        super().handle_one_request()
+
+    def do_GET(self) -> None:
+        """There is nothing to see."""
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, f"POST {PATH}", Allow="POST")
+
+    def do_POST(self) -> None:
+        """Readings: a JSON object, an array, or JSON lines."""
+        server = self.server
+        server.count("requests")
+        if self.path != PATH:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there is {PATH}")
+            return
+        device = None if server.tokens is None else server.tokens.admit(self._bearer(), self._peer)
+        if isinstance(device, Access):
+            self._turn_away(device)
+        elif not server.entry.has_room or not server.bodies.acquire(blocking=False):
+            self._wait_a_little()
+        else:
+            try:
+                found = self._readings(device)
+            finally:
+                server.bodies.release()
+            if found is not None:
+                self._take(*found)
+
+    def _readings(self, device: str | None) -> tuple[list[Record], list[Refusal]] | None:
+        """What has been posted; None where nothing of it can be read, which is answered."""
+        server, body = self.server, self._body()
+        if body is None:
+            return None
+        try:
+            if self._encoding == "gzip":
+                body = unpacked(body, server.max_body)
+            found = payloads(body, self.headers.get_content_type())
+        except BadBody as error:
+            code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if error.too_large else HTTPStatus.BAD_REQUEST
+            self._refuse(code, str(error))
+            return None
+        return server.readings.records(found, device)
+
+    def _take(self, records: list[Record], refusals: list[Refusal]) -> None:
+        server, durable = self.server, threading.Event()
+        if records and not server.entry.hand_over(records, durable.set):
+            self._wait_a_little()
+            return
+        until_s = time.monotonic() + _DURABLE_S
+        while records and not durable.wait(_TURN_S):
+            if server.stopping.is_set() or time.monotonic() >= until_s:
+                self._refuse(
+                    HTTPStatus.SERVICE_UNAVAILABLE, "not durable yet: send it again", Retry_After=_AGAIN_S
+                )
+                return
+        server.count("readings", len(records))
+        server.count("refused", len(refusals))
+        answer: dict[str, Any] = {"accepted": len(records)}
+        if refusals:
+            log.warning(
+                "event=http.readings_refused peer=%s readings=%d reason=%s line=%d",
+                self._peer, len(refusals), refusals[0].reason, refusals[0].line,
+            )  # fmt: skip
+            answer |= {
+                "error": "some readings are refused; the others are accepted",
+                "refused": len(refusals),
+                "lines": [each._asdict() for each in refusals[:_MOST_NAMED]],
+            }
+        self._send(HTTPStatus.BAD_REQUEST if refusals else HTTPStatus.OK, answer)
+
+    def _body(self) -> bytes | None:
+        """The request's body; None where it is refused, or breaks off."""
+        length = self.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "give Content-Length")
+        elif self._encoding not in ("identity", "gzip"):
+            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "gzip, or no Content-Encoding")
+        elif self.headers.get_content_type() not in ("application/json", *LINES):
+            types = ", ".join(("application/json", *LINES))
+            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"give a Content-Type: {types}")
+        elif len(length) > 12 or int(length) > self.server.max_body:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {self.server.max_body} bytes")
+        else:
+            self._timed.until_s = time.monotonic() + _BODY_S
+            body = self.rfile.read(int(length))
+            if len(body) == int(length):
+                return body
+            self.close_connection = True
+        return None
+
+    @property
+    def _encoding(self) -> str:
+        return self.headers.get("Content-Encoding", "identity").lower()
+
+    @property
+    def _peer(self) -> str:
+        return str(self.client_address[0])
+
+    def _bearer(self) -> str | None:
+        kind, _, token = self.headers.get("Authorization", "").partition(" ")
+        return token.strip() if kind.lower() == "bearer" and token.strip() else None
+
+    def _turn_away(self, access: Access) -> None:
+        self.server.count("unauthorized")
+        if access is Access.WAIT:
+            self._refuse(HTTPStatus.TOO_MANY_REQUESTS, "too many wrong tokens", Retry_After=int(WINDOW_S))
+        else:
+            log.warning("event=http.refused peer=%s reason=%s", self._peer, access.value)
+            self._refuse(HTTPStatus.UNAUTHORIZED, "Authorization: Bearer TOKEN", WWW_Authenticate="Bearer")
+
+    def _wait_a_little(self) -> None:
+        self.server.count("pressure")
+        self._refuse(HTTPStatus.TOO_MANY_REQUESTS, "too much is not durable yet", Retry_After=_AGAIN_S)
+
+    def _refuse(self, code: HTTPStatus, problem: str, **headers: str | int) -> None:
+        # What may still come of its body is not read.
+        self.close_connection = True
+        self._send(code, {"error": problem}, headers)
+
+    def _send(
+        self, code: HTTPStatus, answer: Mapping[str, Any], headers: Mapping[str, str | int] = {}
+    ) -> None:
+        body = msgspec.json.encode(answer)
+        self.connection.settimeout(_IDLE_S)
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing of what a client has written."""
+        log.debug("event=http.request peer=%s", self._peer)
+
+
+class HttpInput:
+    """The server at the address that is configured, if any. Owned by the main thread."""
+
+    def __init__(self, readings: PostedReadings, entry: DeviceEntry) -> None:
+        self._readings = readings
+        self._entry = entry
+        self._counts: Counter[str] = Counter()
+        self._listener = Listener(self._open, NO_HTTP)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Where it listens, and what has come."""
+        server = self._listener.server
+        names = ("requests", "readings", "refused", "unauthorized", "pressure")
+        return {
+            "port": None if server is None else server.server_port,
+            **{name: self._counts[name] for name in names},
+        }
+
+    def listen(self, config: HttpConfig) -> None:
+        """Answer there from now on. Raises OSError; then everything stays as it is."""
+        self._listener.listen(config)
+
+    def stop(self) -> None:
+        """End and give the port back."""
+        self._listener.stop()
+
+    def _open(self, config: HttpConfig) -> HttpServer | None:
+        if config.address is None:
+            return None
+        return HttpServer(config, self._readings, self._entry, self._counts)

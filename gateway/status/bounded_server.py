@@ -1,0 +1,122 @@
+"""An HTTP server with a bound on its connections, and what moves one to another address."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+log = logging.getLogger(__name__)
+
+_MAX_CONNECTIONS: Final = 32
+"""At a time, a thread each; a further one is closed at once."""
+_POLL_S: Final = 0.1
+"""Between checks for the end."""
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """Serves until it is stopped, in threads that begin with ``name``. Port 0 picks a free one."""
+
+    daemon_threads = True
+
+    def __init__(self, name: str, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        """Listen. Raises OSError."""
+        self.stopping = threading.Event()
+        self._name = name
+        self._room = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name=name, daemon=True)
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        super().__init__((host, port), handler)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop and release the port."""
+        self.stopping.set()
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def server_bind(self) -> None:
+        """As the base class, without resolving a name, which takes long with the uplink down."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for a connection, within the limit."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Release the place of a connection at its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that breaks is normal; any other error is a defect."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            log.debug("event=server.broken_off server=%s error=%s", self._name, error)
+        else:
+            log.error("event=server.request_failed server=%s", self._name, exc_info=error)
+
+
+class Address(Protocol):
+    """Where to listen, as the config has it."""
+
+    @property
+    def port(self) -> int:
+        """0 where there is nothing to listen at, or any port will do."""
+
+
+_A = TypeVar("_A", bound=Address)
+_S = TypeVar("_S", bound=BoundedServer)
+
+
+class Listener(Generic[_A, _S]):
+    """The server at the address that is configured, if any. ``open_`` makes it, None where there is none."""
+
+    def __init__(self, open_: Callable[[_A], _S | None], nowhere: _A) -> None:
+        self._open = open_
+        self.address = nowhere
+        self.server: _S | None = None
+
+    def listen(self, address: _A) -> None:
+        """Answer here from now on, and nowhere else. Raises OSError; then everything stays as it is."""
+        before = self.address
+        if before.port == address.port:
+            # The same port on another address may be in the way of itself.
+            self.stop()
+        try:
+            server = self._started(address)
+        except OSError:
+            if self.server is None:
+                self.server = self._started(before)
+            raise
+        self.stop()
+        self.server, self.address = server, address
+
+    def stop(self) -> None:
+        """End and give the port back."""
+        server, self.server = self.server, None
+        if server is not None:
+            server.stop()
+
+    def _started(self, address: _A) -> _S | None:
+        server = self._open(address)
+        if server is not None:
+            server.start()
+        return server
