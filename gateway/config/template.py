@@ -39,7 +39,7 @@ _FORWARD: Final = """\
 # Records of a Kafka topic that other devices get on the local broker: see docs/forward.md.
 #[[downlink]]
 #topic = "site.settings"
-#mqtt_topic = "devices/{key}/set"
+#mqtt_topic = "downlink/{key}/set"
 
 # What is measured beside the quantities that docs/configure.md lists.
 #[[quantity]]

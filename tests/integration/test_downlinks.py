@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from cloud.kafka.producer import DEFAULTS
 from cloud.wire.reading_records import EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_commands import subscribed
-from tests.support.config import config_text
+from tests.support.config import config_text, cup
 from tests.support.mast import GatewayProcess, records, run_gateway
 from tests.support.servers import eventually, unique_name
 
@@ -102,3 +103,26 @@ def test_a_new_one_begins_at_the_end_and_a_reload_takes_one_over(
         eventually(lambda: counts(mast, topic))
         send(provisioned, topic, [(f"{name}/fan", b"after")])
         eventually(lambda: payloads, until=lambda found: found == [b"after"])
+
+
+def test_on_a_metered_uplink_they_come_with_the_batches(
+    provisioned: str, kafka_topic: Callable[..., str], mosquitto: LocalMosquitto, tmp_path: Path, full: bool
+) -> None:
+    if not full:
+        pytest.skip("a minute")
+    name, topic = unique_name("mast"), kafka_topic("settings", partitions=2)
+    config = config_text(
+        cup(),
+        gateway={"id": name},
+        downlink=[{"topic": topic, "mqtt_topic": "set/{key}", "begin": "earliest"}],
+        uplink={"mode": "metered", "batch_s": 4},
+        outbox={"commit_interval_s": 0.2},
+    )
+    send(provisioned, topic, [("a", b"1"), ("b", b"2")])
+    with (
+        subscribed(mosquitto, "set/#") as payloads,
+        run_gateway(tmp_path, config, name, provisioned, mosquitto),
+    ):
+        eventually(lambda: set(payloads), until=lambda found: found == {b"1", b"2"})
+        send(provisioned, topic, [("a", b"3")])
+        eventually(lambda: set(payloads), 120, until=lambda found: found == {b"1", b"2", b"3"})

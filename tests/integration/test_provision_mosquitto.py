@@ -129,7 +129,9 @@ def test_the_lan_needs_a_password(
     assert visitors[0].answer == "Not authorized"
 
 
-def test_a_device_publishes_to_its_own_topics_only(broker: Broker, visitors: list[Visitor]) -> None:
+def test_a_device_publishes_to_its_own_topics_and_reads_its_downlink_only(
+    broker: Broker, visitors: list[Visitor]
+) -> None:
     here, soil = Visitor(broker.port), Visitor(broker.lan, "soil", broker.password)
     visitors += [here, soil]
     assert soil.answer == "Success"
@@ -138,12 +140,13 @@ def test_a_device_publishes_to_its_own_topics_only(broker: Broker, visitors: lis
     assert soil.publish("fieldgate/mast-07/cup/wind_speed") == "Not authorized"
     assert soil.publish("sensors/soil/a/moisture") == "Success"
     eventually(lambda: here.received, 20, until=lambda received: received == ["sensors/soil/a/moisture"])
-    # It receives nothing, whatever it subscribes to.
+    # Whatever it subscribes to, it receives its own downlink alone, which it can't write.
     soil.subscribe("#")
-    here.publish("sensors/soil/a/moisture")
-    here.publish("fieldgate/x")
-    eventually(lambda: len(here.received), 20, until=lambda n: n == 3)
-    assert soil.received == []
+    for topic in ("sensors/soil/a/moisture", "fieldgate/x", "downlink/rain/set", "downlink/soil/set"):
+        here.publish(topic)
+    eventually(lambda: len(here.received), 20, until=lambda n: n == 5)
+    assert soil.publish("downlink/soil/set") == "Not authorized"
+    assert soil.received == ["downlink/soil/set"]
 
 
 def test_a_megabyte_passes_and_nine_do_not(broker: Broker, visitors: list[Visitor]) -> None:

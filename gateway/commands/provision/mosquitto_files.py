@@ -27,6 +27,7 @@ NETWORK_ONLINE: Final = "network-online.target"
 _DEVICE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WAITS: Final = re.compile(rf"^(?:After|Wants|Requires)=.*\b{re.escape(NETWORK_ONLINE)}\b", re.MULTILINE)
 
+_DOWNLINK: Final = "downlink"
 _UNIT_HEAD: Final = f"""\
 {MARK}: Debian's unit without {NETWORK_ONLINE}, which
 # a mast without uplink doesn't reach for minutes. A drop-in can't take such a line away (systemd.unit(5)).
@@ -63,6 +64,8 @@ def _check_filter(text: str) -> None:
         raise ValueError("must have no blanks")
     if text.split("/")[0] in ("#", "+") or text.startswith("$"):
         raise ValueError("must begin with a level of the device's own")
+    if text.split("/")[0] == _DOWNLINK:
+        raise ValueError(f"{_DOWNLINK}/NAME/# is what a device reads: nothing is written there")
 
 
 def configuration(port: int, listener: str | None) -> str:
@@ -86,10 +89,14 @@ def _text(name: str) -> str:
 
 
 def access(devices: Iterable[Device]) -> str:
-    """Who may publish what; no device reads."""
-    lines = [f"{MARK}, which overwrites it.", "# No device reads; each publishes to its own topics."]
+    """Who may publish what; a device reads what a downlink has for it, and nothing else."""
+    lines = [
+        f"{MARK}, which overwrites it.",
+        "# Each device publishes to its own topics, and reads its own downlink.",
+    ]
     for device in devices:
         lines += ["", f"user {device.name}", *(f"topic write {each}" for each in device.filters)]
+        lines.append(f"topic read {_DOWNLINK}/{device.name}/#")
     return "\n".join(lines) + "\n"
 
 
