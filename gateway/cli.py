@@ -62,6 +62,10 @@ COMMANDS: Final = {
         "", "pages over the tables of a lake: fleet, masts, alerts", ("nicegui", "duckdb", "deltalake"),
         "the pages need the extra 'dashboard': pip install 'fieldgate[dashboard]'",
     ),
+    "notify": Command(
+        "", "send alerts to people: mail, chat, webhooks", ("apprise",),
+        "notifications need the extra 'notify': pip install 'fieldgate[notify]'",
+    ),
     "demo": Command(
         "demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb", "deltalake"),
         "the demo runs the whole pipeline: from a clone, with make run",
@@ -151,8 +155,14 @@ def _dashboard(arguments: Sequence[str]) -> int:
     return run(list(arguments))
 
 
+def _notify(arguments: Sequence[str]) -> int:
+    from cloud.notify.command import run
+
+    return run(list(arguments))
+
+
 _PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
-    "jobs": _jobs, "query": _query, "dashboard": _dashboard,
+    "jobs": _jobs, "query": _query, "dashboard": _dashboard, "notify": _notify,
 }  # fmt: skip
 """Commands that parse their arguments themselves."""
 

@@ -15,7 +15,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from cloud.config.kafka import KafkaConfig
-from cloud.config.model import CloudConfig, JobsConfig, Lake, LakeConfig, OtherLake, StoreConfig, UsersConfig
+from cloud.config.model import (
+    CloudConfig,
+    JobsConfig,
+    Lake,
+    LakeConfig,
+    OtherLake,
+    StoreConfig,
+    TargetConfig,
+    UsersConfig,
+)
 from cloud.config.secret import KINDS, Secret, UnreadableError
 from cloud.toml_problems import ConfigError, KeyPath, Problem, explain, quote, unknown_key
 from cloud.toml_source import TomlSource, leaves
@@ -75,7 +84,7 @@ def check(path: Path) -> tuple[CloudConfig | None, tuple[Problem, ...]]:
     uses: list[Callable[[], object]] = [config.kafka.java_options]
     uses += [
         each.reveal
-        for table in (config.kafka, *(lake.storage for lake in lakes))
+        for table in (config.kafka, *(lake.storage for lake in lakes), *config.notify.values())
         for each in vars(table).values()
         if isinstance(each, Secret)
     ]
@@ -106,11 +115,8 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
     base = path.absolute().parent
     kafka = _section(source, KafkaConfig, ("kafka",), _properties)
     lake = _lake(source, LakeConfig, ("lake",), base)
-    names = source.raw.get("lakes", {})
-    if not isinstance(names, dict):
-        source.error(("lakes",), "must be tables: [lakes.NAME]")
-        names = {}
-    lakes = {name: _lake(source, OtherLake, ("lakes", name), base) for name in names}
+    lakes = {name: _lake(source, OtherLake, ("lakes", name), base) for name in _names(source, "lakes")}
+    notify = {name: _section(source, TargetConfig, ("notify", name)) for name in _names(source, "notify")}
     jobs = _section(source, JobsConfig, ("jobs",), partial(_job_options, base=base))
     users = _section(source, UsersConfig, ("users",))
     for key, message in () if kafka is None else kafka.problems():
@@ -118,7 +124,17 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
     if kafka is None or lake is None or jobs is None or users is None or source.errors():
         return source, None
     there = {name: each for name, each in lakes.items() if each is not None}
-    return source, CloudConfig(kafka=kafka, lake=lake, lakes=there, jobs=jobs, users=users)
+    targets = {name: each for name, each in notify.items() if each is not None}
+    return source, CloudConfig(kafka=kafka, lake=lake, lakes=there, jobs=jobs, users=users, notify=targets)
+
+
+def _names(source: _Source, section: str) -> list[str]:
+    """The tables of ``[section.NAME]``."""
+    tables = source.raw.get(section, {})
+    if isinstance(tables, dict):
+        return list(tables)
+    source.error((section,), f"must be tables: [{section}.NAME]")
+    return []
 
 
 def _lake(source: _Source, kind: type[_L], path: KeyPath, base: Path) -> _L | None:
@@ -154,7 +170,7 @@ def _section(source: _Source, kind: type[_T], path: KeyPath, prepare: _Prepare |
     before = source.errors()
     for name, field in kind.model_fields.items():
         alias = _alias(name, field)
-        if alias in given and Secret in getattr(field.annotation, "__args__", ()):
+        if alias in given and Secret in (field.annotation, *getattr(field.annotation, "__args__", ())):
             place = paths.get(alias, (*path, alias))
             given[alias] = source.reference(place, given[alias], file=alias.endswith(".location"))
     model = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import time
 from typing import Annotated, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -116,6 +118,44 @@ class UsersConfig(_Table):
     backlog_bytes_s: Rate | None = None
 
 
+def _hours(given: object) -> object:
+    """Quiet hours such as 22:00-06:00, begin and end."""
+    if not isinstance(given, str):
+        return given
+    try:
+        begin, end = (time.fromisoformat(each.strip()) for each in given.split("-"))
+    except ValueError:
+        raise ValueError(f'must be hours such as "22:00-06:00", not {given!r}') from None
+    if begin == end:
+        raise ValueError("must end at another time than it begins")
+    return begin, end
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"must be a time zone such as Europe/Berlin, not {name!r}") from None
+    return name
+
+
+class TargetConfig(_Table):
+    """``[notify.NAME]``: people who get alerts, by one of apprise's URLs.
+
+    ``gateways`` may have ``*``; without ``severities`` it is all of them; ``urgent`` ones are sent in
+    ``quiet`` hours too, the others after them. ``group_s``: how long more are waited for, for one message.
+    """
+
+    url: Secret
+    gateways: Names = Field(default_factory=lambda: ["*"])
+    severities: Names = Field(default_factory=list)
+    cleared: bool = True
+    group_s: Duration = named("group", default=30.0)
+    quiet: Annotated[tuple[time, time] | None, BeforeValidator(_hours)] = None
+    time_zone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    urgent: Names = Field(default_factory=lambda: ["critical"])
+
+
 class CloudConfig(_Table):
     """All of ``cloud.toml``."""
 
@@ -124,3 +164,4 @@ class CloudConfig(_Table):
     lakes: Mapping[str, OtherLake] = Field(default_factory=dict)
     jobs: JobsConfig = JobsConfig()
     users: UsersConfig = UsersConfig()
+    notify: Mapping[str, TargetConfig] = Field(default_factory=dict)

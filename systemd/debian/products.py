@@ -72,7 +72,7 @@ gateway for wind and solar met masts
 CLOUD: Final = Product(
     name="fieldgate-cloud",
     packages=(*_OURS, "spark_jobs"),
-    extras=("spark", "anomaly", "analyst"),
+    extras=("spark", "anomaly", "analyst", "notify"),
     lock="requirements-dev.lock",
     units="jobs",
     scripts="scripts-cloud",

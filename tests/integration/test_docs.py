@@ -25,6 +25,7 @@ import pytest
 from cloud.dashboard.command import parser as dashboard_parser
 from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
+from cloud.notify.command import parser as notify_parser
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.channel_records import parse_channel
 from cloud.wire.reading_records import parse_reading
@@ -85,7 +86,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
                         yield block.place, words[1:]
 
 
-PASSED_ON: Final = {"query": query_parser, "dashboard": dashboard_parser}
+PASSED_ON: Final = {"query": query_parser, "dashboard": dashboard_parser, "notify": notify_parser}
 
 
 @pytest.mark.parametrize(("place", "words"), list(command_lines()))

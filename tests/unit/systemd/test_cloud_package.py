@@ -37,6 +37,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_inside(tree: Path) -> None:
     for path in (
         "usr/lib/systemd/system/fieldgate-jobs@.service",
+        "usr/lib/systemd/system/fieldgate-notify.service",
         "usr/lib/systemd/system/fieldgate-jobs@maintain.service.d/command.conf",
         "usr/lib/sysusers.d/fieldgate-cloud.conf",
         "usr/lib/tmpfiles.d/fieldgate-cloud.conf",

@@ -1,0 +1,273 @@
+"""Alerts on their way to people: grouped, held in quiet hours, tried again, and sent once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from confluent_kafka import Producer
+
+from cloud.config import load
+from cloud.kafka.topic_reader import TopicReader
+from cloud.notify.digest import Message, is_quiet, message, wanted
+from cloud.notify.sent import Sent
+from cloud.notify.target import Target, parse_alert
+from cloud.toml_problems import ConfigError
+from cloud.wire.alert_records import AlertRecord
+from cloud.wire.reading_records import ALERTS_TOPIC
+from gateway.cli import main
+from tests.support.servers import eventually, unique_name
+
+NOON, NIGHT = datetime(2026, 11, 24, 12, tzinfo=UTC), datetime(2026, 11, 24, 23, tzinfo=UTC)
+
+
+def alert(name: str, gateway: str = "mast-07", severity: str = "warning", **more: Any) -> AlertRecord:
+    given: dict[str, Any] = {
+        "id": name, "rule": "hot", "severity": severity, "gateway": gateway, "state": "raised",
+        "channel": "cabinet.temperature", "raised_at": "2026-11-24T11:58:03.000Z",
+        "told_at": "2026-11-24T11:58:03.000Z", "historical": False, "detail": "61.2 Cel above 60",
+    }  # fmt: skip
+    return AlertRecord(**given | more)
+
+
+def cleared(name: str, **more: Any) -> AlertRecord:
+    return alert(name, state="cleared", cleared_at="2026-11-24T12:03:00.000Z", **more)
+
+
+def produce(servers: str, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce(ALERTS_TOPIC, value, b"mast/hot")
+    assert producer.flush(20) == 0
+
+
+@dataclass
+class Hook:
+    """A webhook of a chat: what it got, and whether it takes anything."""
+
+    port: int = 0
+    taken: list[str] = field(default_factory=list)
+    refused: int = 0
+    refuses: bool = False
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    found = Hook()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if found.refuses:
+                found.refused += 1
+            else:
+                found.taken.append(f"{body['title']}\n{body['message']}")
+            self.send_response(503 if found.refuses else 200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        found.port = server.server_port
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield found
+        server.shutdown()
+
+
+Configure = Callable[..., Path]
+
+
+@pytest.fixture
+def configure(tmp_path: Path, provisioned: str) -> Configure:
+    def write(**targets: str) -> Path:
+        path = tmp_path / "cloud.toml"
+        tables = "".join(f"[notify.{name}]\n{text}\n" for name, text in targets.items())
+        path.write_text(f'[kafka]\nbootstrap_servers = "{provisioned}"\n{tables}')
+        path.chmod(0o600)
+        return path
+
+    return write
+
+
+@contextmanager
+def notifying(config: Path) -> Iterator[subprocess.Popen[str]]:
+    state = config.with_name("state") / "notify.db"
+    command = [sys.executable, "-m", "gateway.cli", "notify", "--cloud", str(config), "--state", str(state)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(process: subprocess.Popen[str], *texts: str) -> None:
+    """Reads the log up to lines with these."""
+    assert process.stderr is not None
+    left = list(texts)
+    for line in process.stderr:
+        left = [each for each in left if each not in line]
+        if not left:
+            return
+    pytest.fail(f"the log ended without {left}")
+
+
+def test_a_group_is_one_message_sent_once_whatever_happens(
+    configure: Configure, hook: Hook, provisioned: str
+) -> None:
+    gateway, chat = unique_name("mast"), unique_name("chat")
+    config = configure(
+        **{chat: f'url = "json://127.0.0.1:{hook.port}/"\ngroup = "1s"\ngateways = ["{gateway}"]'}
+    )
+    first, second = alert("a1", gateway), alert("a2", gateway, "critical")
+    with notifying(config) as process:
+        wait_for(process, "event=notify.reads")
+        other = alert("a3", unique_name("other"))
+        late = alert("a4", gateway, historical=True)
+        produce(provisioned, b"{", *(each.to_json() for each in (other, first, late, second, first)))
+        (text,) = eventually(lambda: list(hook.taken))
+        assert text.splitlines() == [
+            f"{gateway}: 2 raised",
+            f"raised warning: {gateway} cabinet.temperature hot, 2026-11-24 11:58 UTC: 61.2 Cel above 60",
+            f"raised critical: {gateway} cabinet.temperature hot, 2026-11-24 11:58 UTC: 61.2 Cel above 60",
+        ]
+        wait_for(process, "event=notify.sent")
+        process.send_signal(signal.SIGKILL)
+        process.wait(20)
+    # What Kafka has twice, before the restart and after it, is not sent again.
+    produce(provisioned, first.to_json(), cleared("a1", gateway=gateway).to_json())
+    with notifying(config) as process:
+        eventually(lambda: hook.taken[1:])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert [each.splitlines()[0] for each in hook.taken] == [f"{gateway}: 2 raised", f"{gateway}: 1 cleared"]
+
+
+def test_a_target_that_is_down_gets_its_alerts_later_and_holds_back_no_other(
+    configure: Configure, hook: Hook, nowhere: str, provisioned: str
+) -> None:
+    gateway, up, down = unique_name("mast"), unique_name("up"), unique_name("down")
+    more = f'group = "1s"\ngateways = ["{gateway}"]'
+    hook.refuses = True
+    config = configure(
+        **{up: f'url = "json://127.0.0.1:{hook.port}/"\n{more}', down: f'url = "json://{nowhere}/"\n{more}'}
+    )
+    with notifying(config) as process:
+        wait_for(process, f"reads target={up}", f"reads target={down}")
+        produce(provisioned, alert("b1", gateway).to_json())
+        eventually(lambda: hook.refused)
+        hook.refuses = False
+        assert len(eventually(lambda: list(hook.taken))) == 1
+        wait_for(process, f"refused target={down}")
+
+
+def test_quiet_hours_hold_all_but_the_urgent(configure: Configure, provisioned: str, tmp_path: Path) -> None:
+    gateway, name = unique_name("mast"), unique_name("night")
+    quiet = f'group = "1ms"\nquiet = "22:00-06:00"\ngateways = ["{gateway}"]'
+    config = load(configure(**{name: f'url = "json://x/"\n{quiet}'}))
+    now, messages = [NIGHT], list[Message]()
+
+    def send(text: Message) -> bool:
+        messages.append(text)
+        return True
+
+    target = Target(name, config.notify[name], send, lambda: sent, lambda: reader, lambda: now[0])
+    with (
+        closing(TopicReader(provisioned, {}, name, {ALERTS_TOPIC: "latest"})) as reader,
+        closing(Sent(tmp_path / "sent.db", name)) as sent,
+    ):
+        produce(provisioned, alert("c1", gateway).to_json(), alert("c2", gateway, "critical").to_json())
+
+        def sends(count: int) -> bool:
+            target.turn(reader, sent)
+            return len(messages) >= count
+
+        eventually(lambda: sends(1))
+        target.turn(reader, sent)
+        now[0] = NOON
+        eventually(lambda: sends(2))
+        assert [each.body.split(":")[0] for each in messages] == ["raised critical", "raised warning"]
+        target.turn(reader, sent)
+
+        def committed() -> bool:
+            target.turn(reader, sent)
+            return bool(reader.committed)
+
+        eventually(committed)
+        assert len(messages) == 2
+
+
+def test_hours_and_choices(configure: Configure) -> None:
+    choice = 'quiet = "22:00-06:00"\nseverities = ["critical"]\ncleared = false'
+    target = load(configure(a=f'url = "json://x/"\n{choice}')).notify["a"]
+    at = [is_quiet(target, datetime(2026, 11, 24, hour, tzinfo=UTC)) for hour in (21, 22, 5, 6)]
+    assert at == [False, True, True, False]
+    noon = load(configure(a='url = "json://x/"\nquiet = "12:00-13:00"')).notify["a"]
+    at = [is_quiet(noon, datetime(2026, 11, 24, hour, tzinfo=UTC)) for hour in (11, 12, 13)]
+    assert at == [False, True, False]
+    chosen = (alert("a"), alert("a", severity="critical"), cleared("a", severity="critical"))
+    assert [wanted(each, target) for each in chosen] == [False, True, False]
+    many = message([alert(str(number), f"mast-{number}") for number in range(60)])
+    assert many.title == "60 gateways: 60 raised"
+    assert many.body.splitlines()[-1] == "and 10 more"
+    assert parse_alert(alert("a").to_json()) == alert("a")
+    assert parse_alert(b"\xff") is parse_alert(b"[]") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('quiet = "22-6 o\'clock"', 'notify.a.quiet: must be hours such as "22:00-06:00"'),
+        ('quiet = "22:00-22:00"', "notify.a.quiet: must end at another time than it begins"),
+        ('time_zone = "Mars/Base"', "notify.a.time_zone: must be a time zone such as Europe/Berlin"),
+        ("colour = 1", "notify.a.colour: is not a known key"),
+    ],
+)
+def test_what_is_wrong_in_the_config(configure: Configure, line: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem.replace(".", r"\.")):
+        load(configure(a=f'url = {{ environment = "NO" }}\n{line}'))
+
+
+@pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # apprise's
+def test_a_test_message_by_mail(
+    configure: Configure, nowhere: str, free_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Mails:
+        def __init__(self) -> None:
+            self.found: list[str] = []
+
+        async def handle_DATA(self, _server: object, _session: object, envelope: Any) -> str:  # noqa: N802 - aiosmtpd's
+            self.found.append(envelope.content.decode())
+            return "250 OK"
+
+    mails = Mails()
+    controller = Controller(mails, hostname="127.0.0.1", port=free_port)
+    controller.start()
+    try:
+        mail = f"mailto://127.0.0.1:{free_port}/?from=mast@example.org&to=olga@example.org&mode=insecure"
+        config = configure(olga=f'url = "{mail}"')
+        assert main(["notify", "--cloud", str(config), "--test"]) == 0
+    finally:
+        controller.stop()
+    assert capsys.readouterr().out == "sent  olga\n"
+    assert "Subject: fieldgate: a test" in mails.found[0]
+
+    config = configure(olga=f'url = "json://{nowhere}/secret"', nobody='url = "nonsense"')
+    assert main(["notify", "--cloud", str(config), "--test"]) == 1
+    printed = capsys.readouterr().err
+    assert "notify.nobody.url: no URL that apprise has a service for" in printed
+    assert main(["notify", "--cloud", str(configure()), "--test"]) == 1
+    assert "has no [notify.NAME]" in capsys.readouterr().err
