@@ -291,6 +291,8 @@ class Forwarder:
                 state.compacted.entered(record)
                 self._uplink.send(state.ledger.enter(record, now_s, own=False), now_s)
             case Posted(records, ack):
+                # Its device waits for the answer.
+                self._poll_s = _FIRST_POLL_S
                 for entry in self._reception.take_posted(records, ack, now_s):
                     self._uplink.send(entry, now_s)
             case Retained(messages):

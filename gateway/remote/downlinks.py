@@ -119,6 +119,7 @@ class Downlinks(KafkaThread[TopicReader]):
                 "lag": each.lag,
             }
             for topic, each in self._counts.copy().items()
+            if self._wanted(self._config)
         }
         return {"problem": self.problem, "topics": topics}
 
