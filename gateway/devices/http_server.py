@@ -96,6 +96,8 @@ class Post(BaseHTTPRequestHandler):
     server_version = "fieldgate"
     sys_version = ""
     timeout = _IDLE_S
+    # An answer is two packets, and the second would wait 40 ms for the client's acknowledgement.
+    disable_nagle_algorithm = True
 
     server: HttpServer
 
