@@ -15,7 +15,6 @@ from typing import Any, Final
 from cloud.kafka.key_reader import Fetched
 from cloud.wire.command_records import (
     ACTIONS,
-    LONGEST_US,
     WITH_TARGET,
     Command,
     CommandResult,
@@ -28,12 +27,11 @@ from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC
 from gateway.config.outputs.model import CommandsConfig
 from gateway.ports import Clock, Record
 from gateway.remote.actions import Action, NotDone
-from gateway.remote.history import History
+from gateway.remote.history import FARTHEST_US, History
 
 log = logging.getLogger(__name__)
 
 _LEFT_AFTER_S: Final = 10.0
-_AHEAD_US: Final = 600_000_000
 _CUT_OFF: Final = "the gateway was killed, or its disk failed: whether it was carried out isn't known"
 
 
@@ -132,7 +130,7 @@ class Executor:
         now_us = self._clock.now_ns() // 1000
         if command.expires_us <= max(now_us, deleted_us):
             raise NotDone("EXPIRED", f"it was {format_time(now_us)} on the gateway")
-        if command.expires_us > now_us + LONGEST_US + _AHEAD_US:
+        if command.expires_us > now_us + FARTHEST_US:
             raise NotDone("BAD_TIME", "it expires more than a day from now")
 
     def _finish(

@@ -2,7 +2,8 @@
 
 A command is durable here before anything is done, together with the place in Kafka where reading continues.
 An id is kept until it has expired and its result has left; what expires no later than the last one that was
-deleted counts as expired whatever the clock says. Not to be deleted while commands may be valid.
+deleted counts as expired whatever the clock says. One that was refused because it expires too far ahead goes
+with its result: it would stay for ever. Not to be deleted while commands may be valid.
 
 Owned by one thread. Every method raises HistoryError.
 """
@@ -17,10 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from cloud.kafka.key_reader import Place
+from cloud.wire.command_records import LONGEST_US
 
 MOST: Final = 10_000
 """Ids at most, some 5 MB; a command beyond is refused until others have expired."""
+FARTHEST_US: Final = LONGEST_US + 600_000_000
+"""No command expires later than so long from now: a day, and ten minutes between two clocks."""
 
+_NEVER_US: Final = (1 << 63) - 1
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS command (
     id TEXT PRIMARY KEY, expires_us INTEGER NOT NULL, record BLOB NOT NULL, result BLOB,
@@ -83,7 +88,10 @@ class History:
             return list(rows.fetchall())
 
     def begin(self, name: str, expires_us: int, record: bytes, place: Place, now_us: int) -> Begun:
-        """Note that a command is begun, and that reading continues at ``place``; durable at its return."""
+        """Note that a command is begun, and that reading continues at ``place``; durable at its return.
+
+        ``now_us``: 0 where the time isn't known.
+        """
         with _errors(self._path), self._database as database:
             database.execute("BEGIN IMMEDIATE")
             over = "FROM command WHERE left AND expires_us < ?"
@@ -93,6 +101,13 @@ class History:
                 (*place, latest or 0),
             )
             database.execute(f"DELETE {over}", (now_us,))
+            # Only what was refused: the clock may have been set back since another one was carried out.
+            database.execute(
+                "DELETE FROM command WHERE left AND expires_us > ? "
+                "AND json_extract(CAST(result AS TEXT), '$.outcome') = 'refused'",
+                # Without the time nothing is known to be far ahead.
+                (now_us + FARTHEST_US if now_us else _NEVER_US,),
+            )
             known = database.execute("SELECT result FROM command WHERE id = ?", (name,)).fetchone()
             room = database.execute("SELECT count(*) FROM command").fetchone()[0] < MOST
             if known is None and room:

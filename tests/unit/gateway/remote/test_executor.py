@@ -273,6 +273,37 @@ def test_beyond_its_bound_commands_are_refused(mast: Mast, monkeypatch: pytest.M
     assert mast.reason("d") is None
 
 
+@pytest.mark.parametrize("synced", [True, False])
+def test_commands_of_the_far_future_do_not_stay(
+    mast: Mast, monkeypatch: pytest.MonkeyPatch, synced: bool
+) -> None:
+    """Each is valid for a minute, of the year 9999."""
+    monkeypatch.setattr(history_module, "MOST", 2)
+    mast.clock.synced = synced
+    for name in ("a", "b"):
+        mast.send(name, issued_at="9999-01-01T00:00:00Z", expires_at="9999-01-01T00:01:00Z")
+    mast.run()
+    assert {mast.reason(name) for name in ("a", "b")} == {"BAD_TIME" if synced else "CLOCK_UNSYNCED"}
+    mast.clock.synced = True
+    mast.send("now")
+    mast.run()
+    assert mast.reason("now") is None
+    kept = {name for name, *_ in sqlite3.connect(mast.path).execute("SELECT id FROM command")}
+    assert kept == {"now"}
+
+
+def test_what_was_carried_out_stays_when_the_clock_is_set_back_by_days(mast: Mast) -> None:
+    mast.send("c")
+    mast.run()
+    mast.clock.us -= 3 * 86_400 * S
+    mast.send("other")
+    mast.run()
+    mast.clock.us += 3 * 86_400 * S - 60 * S
+    mast.log.append(mast.log[0])
+    mast.run()
+    assert mast.switched["c"] == 1
+
+
 def test_an_action_that_fails_is_answered(mast: Mast) -> None:
     def fails(command: Command) -> Mapping[str, Any]:
         raise OSError("no such pin") if command.id == "a" else NotDone("INTERLOCK", "it is on")
