@@ -16,6 +16,9 @@ Begin = Literal["latest", "earliest"]
 Partition = tuple[str, int]
 """A topic and one of its partitions."""
 
+# Kafka forgets after a week (offsets.retention.minutes), counted from the last commit.
+KEEP_EVERY_S: Final = 6 * 3600.0
+"""How often a position that stays the same is to be committed again."""
 _FLUSH_TURNS: Final = 10
 _FLUSH_S: Final = 0.1
 

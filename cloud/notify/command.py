@@ -59,10 +59,14 @@ def run(argv: Sequence[str]) -> int:
         threading.Thread(target=_target(name, config, senders[name], options.state).run, args=(stopping,))
         for name in config.notify
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        # Where one can't start, those that run would keep the process alive without it.
+        stopping.set()
     return 0
 
 

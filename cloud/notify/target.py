@@ -19,7 +19,7 @@ import msgspec
 from cloud.backoff import Backoff
 from cloud.config.model import TargetConfig
 from cloud.errors import CloudError
-from cloud.kafka.topic_reader import Partition, TopicReader
+from cloud.kafka.topic_reader import KEEP_EVERY_S, Partition, TopicReader
 from cloud.notify.digest import Message, is_quiet, is_urgent, message, wanted
 from cloud.notify.sent import Sent
 from cloud.wire.alert_records import AlertRecord
@@ -45,6 +45,8 @@ class Target:
         sent: Callable[[], Sent],
         reader: Callable[[], TopicReader],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self._config = config
@@ -52,10 +54,12 @@ class Target:
         self._open_sent = sent
         self._open_reader = reader
         self._now = now
+        self._monotonic = monotonic
         self._zone = ZoneInfo(config.time_zone)
         self._held: list[tuple[Partition, int, AlertRecord]] = []
         self._read_to: dict[Partition, int] = {}
         self._due_s: float | None = None
+        self._kept_at_s = 0.0
         self._backoff = Backoff(*_AGAIN_S)
 
     def run(self, stopping: threading.Event) -> None:
@@ -86,11 +90,15 @@ class Target:
             except CloudError as error:
                 log.warning("event=notify.waits target=%s problem=%r", self.name, str(error))
                 stopping.wait(again.next())
+            except Exception:
+                # The process runs on for the other targets, so nobody would see that this one has ended.
+                log.exception("event=notify.defect target=%s", self.name)
+                stopping.wait(again.next())
 
     def turn(self, reader: TopicReader, sent: Sent) -> None:
         """Read what there is for half a second, and send what is due."""
-        until_s = time.monotonic() + _TURN_S
-        while len(self._held) < _MOST_HELD and (left_s := until_s - time.monotonic()) > 0:
+        until_s = self._monotonic() + _TURN_S
+        while len(self._held) < _MOST_HELD and (left_s := until_s - self._monotonic()) > 0:
             record = reader.read(left_s)
             if record is None:
                 continue
@@ -100,13 +108,15 @@ class Target:
                 continue
             self._held.append((record.place, record.offset, alert))
             if self._due_s is None:
-                self._due_s = time.monotonic() + self._config.group_s
-        if self._due_s is not None and time.monotonic() >= self._due_s:
+                self._due_s = self._monotonic() + self._config.group_s
+        if self._due_s is not None and self._monotonic() >= self._due_s:
             self._send_due(sent)
         positions = dict(self._read_to)
         for place, offset, _ in self._held:
             positions[place] = min(positions[place], offset)
-        if any(reader.committed.get(place) != at for place, at in positions.items()):
+        moved = any(reader.committed.get(place) != at for place, at in positions.items())
+        if moved or self._monotonic() >= self._kept_at_s + KEEP_EVERY_S:
+            self._kept_at_s = self._monotonic()
             reader.commit(positions)
 
     def _send_due(self, sent: Sent) -> None:
@@ -115,7 +125,7 @@ class Target:
         if due:
             alerts = [alert for _, _, alert in due]
             if not self._send(message(alerts)):
-                self._due_s = time.monotonic() + (delay_s := self._backoff.next())
+                self._due_s = self._monotonic() + (delay_s := self._backoff.next())
                 log.warning(
                     "event=notify.refused target=%s alerts=%d again_s=%g", self.name, len(due), delay_s
                 )
@@ -125,7 +135,7 @@ class Target:
             log.info("event=notify.sent target=%s alerts=%d", self.name, len(due))
             self._held = [each for each in self._held if each not in due]
         # In quiet hours the rest is looked at again in each group's time.
-        self._due_s = time.monotonic() + self._config.group_s if self._held else None
+        self._due_s = self._monotonic() + self._config.group_s if self._held else None
 
 
 def parse_alert(value: bytes) -> AlertRecord | None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from cloud.errors import CloudError
 from cloud.kafka.roles import group_of
-from cloud.kafka.topic_reader import Begin, Partition, TopicReader, TopicRecord
+from cloud.kafka.topic_reader import KEEP_EVERY_S, Begin, Partition, TopicReader, TopicRecord
 from cloud.wire.reading_records import MAX_PAYLOAD_BYTES
 from gateway.config import Config
 from gateway.config.bridges.model import KEY, DownlinkConfig
@@ -31,8 +31,6 @@ _MOST_OPEN: Final = 50
 _MOST_OPEN_BYTES: Final = 2 << 20
 """Of messages that the local broker has yet to acknowledge."""
 _COMMIT_EVERY_S: Final = 1.0
-# Kafka forgets after a week (offsets.retention.minutes), counted from the last commit.
-_KEEP_EVERY_S: Final = 6 * 3600.0
 _LOOK_EVERY_S: Final = 600.0
 _LONGEST_TOPIC_BYTES: Final = 1024
 _LAST_S: Final = 2.0
@@ -156,7 +154,7 @@ class Downlinks(KafkaThread[TopicReader]):
     def _turn(self, reader: TopicReader) -> None:
         now_s = time.monotonic()
         unkept = {place: at for place, at in self._positions.items() if reader.committed.get(place) != at}
-        if now_s >= self._kept_at_s + (_COMMIT_EVERY_S if unkept else _KEEP_EVERY_S):
+        if now_s >= self._kept_at_s + (_COMMIT_EVERY_S if unkept else KEEP_EVERY_S):
             self._kept_at_s = now_s
             reader.commit(unkept or self._positions)
         for topic, counts in self._counts.items():
