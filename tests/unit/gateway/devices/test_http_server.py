@@ -12,7 +12,7 @@ import subprocess
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -250,6 +250,25 @@ def test_a_client_that_is_slow_is_disconnected(
         )
         client.settimeout(20)
         assert client.recv(1000) == b""
+
+
+def test_slow_bodies_without_a_token_keep_no_device_waiting(readings: PostedReadings, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"logger-3 {hashlib.sha256(TOKEN.encode()).hexdigest()}\n")
+    head = b"POST /v1/readings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    with serving(replace(HERE, tokens=tokens), readings) as server, ExitStack() as slow:
+        for sent in (b"", b"Authorization: Bearer another\r\n") * 8:
+            client = slow.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
+            client.sendall(head + sent + b"\r\n{")
+            client.settimeout(20)
+            # Turned away by its head.
+            assert client.recv(1000).split()[1] in (b"401", b"429")
+        # From another address: the guesses count against theirs.
+        own = ("127.0.0.2", 0)
+        device = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20, source_address=own)
+        device.request("POST", "/v1/readings", GOOD, {**JSON, "Authorization": f"Bearer {TOKEN}"})
+        assert device.getresponse().status == 200
+        device.close()
 
 
 def test_tls_and_a_client_that_shakes_no_hands(readings: PostedReadings, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,32 @@ def connection(snapshot: dict[str, Any], free_port: int) -> Iterator[http.client
         yield connection
     finally:
         connection.close()
+        server.stop()
+
+
+def test_what_no_thread_could_serve_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = StatusServer("127.0.0.1", 0, StatusSource(lambda: dict(STATUS)))
+    server.start()
+
+    def code() -> int | None:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status
+        except (ConnectionError, http.client.BadStatusLine):
+            return None
+        finally:
+            connection.close()
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            assert {code() for _ in range(40)} == {None}
+        assert code() == 200
+    finally:
         server.stop()
 
 
