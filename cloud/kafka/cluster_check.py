@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -103,6 +104,17 @@ def open_admin(
     except KafkaException as error:
         raise CloudError(str(error.args[0].str()).strip()) from error
     return admin, first_metadata(admin, errors, bootstrap_servers, properties, timeout_s)
+
+
+def answer_of(request: Future[Any], timeout_s: float) -> Any:
+    """What Kafka answers to a request of ``open_admin``'s client. Raises KafkaException, NoAnswer."""
+    # librdkafka's own limit, a minute where the request has none, may be far away.
+    try:
+        return request.result(timeout=2 * timeout_s)
+    except TimeoutError as error:
+        raise NoAnswer(
+            f"no answer from Kafka in {2 * timeout_s:g} s: what was requested may be done"
+        ) from error
 
 
 def first_metadata(

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
-from cloud.kafka.cluster_check import NoAnswer, open_admin
+from cloud.kafka.cluster_check import NoAnswer, answer_of, open_admin
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
@@ -175,7 +175,7 @@ def _change(admin: AdminClient, changes: list[Change], timeout_s: float) -> None
     answers += admin.incremental_alter_configs(resources).values() if resources else ()
     for answer in answers:
         try:
-            answer.result(timeout=2 * timeout_s)
+            answer_of(answer, timeout_s)
         except KafkaException as error:
             raise CloudError(f"Kafka refused a change, others may be made: {_reason(error)}") from error
 
@@ -195,7 +195,7 @@ def _create(
     created, refused = [], []
     for name, outcome in admin.create_topics(wanted, operation_timeout=timeout_s).items():
         try:
-            outcome.result(timeout=2 * timeout_s)
+            answer_of(outcome, timeout_s)
         except KafkaException as error:
             # Another program may provision at the same moment; then it is there all the same.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -214,7 +214,7 @@ def _settings_of(admin: AdminClient, names: list[str], timeout_s: float) -> dict
     found = {}
     for resource, answer in admin.describe_configs(resources, request_timeout=timeout_s).items():
         try:
-            settings = answer.result(timeout=2 * timeout_s)
+            settings = answer_of(answer, timeout_s)
         except KafkaException as error:
             raise CloudError(f"can't read the settings of {resource.name}: {_reason(error)}") from error
         found[str(resource.name)] = {key: str(entry.value) for key, entry in settings.items()}

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # no __all__
 )
 
 from cloud.errors import CloudError
-from cloud.kafka.cluster_check import NoAnswer, open_admin
+from cloud.kafka.cluster_check import NoAnswer, answer_of, open_admin
 from cloud.kafka.roles import Permission
 
 _KINDS: Final = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "cluster": ResourceType.BROKER}
@@ -93,7 +93,7 @@ class Users:
     def _known(self, user: str) -> bool:
         answer: Any = self._admin.describe_user_scram_credentials([user])
         try:
-            infos = answer[user].result(timeout=2 * self._timeout_s).scram_credential_infos
+            infos = answer_of(answer[user], self._timeout_s).scram_credential_infos
         except KafkaException as error:
             if error.args[0].code() == KafkaError.RESOURCE_NOT_FOUND:
                 return False
@@ -106,7 +106,7 @@ class Users:
 
     def _result(self, answer: Future[Any]) -> Any:
         try:
-            return answer.result(timeout=2 * self._timeout_s)
+            return answer_of(answer, self._timeout_s)
         except KafkaException as error:
             raise self._refused(error) from error
 

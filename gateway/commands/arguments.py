@@ -120,7 +120,7 @@ def override(text: str) -> tuple[str, object]:
     key, text = pair(text)
     value: object = text
     if "\n" not in text:
-        with suppress(tomllib.TOMLDecodeError):
+        with suppress(tomllib.TOMLDecodeError, RecursionError):
             value = tomllib.loads(f"value = {text}")["value"]
     if is_secret(key) and not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f'{key} would stand in the process list: {key}={{ file = "…" }}')

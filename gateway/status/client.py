@@ -56,7 +56,7 @@ def listen_address(config: Path, *, chosen: bool) -> tuple[str, str]:
         if chosen:
             raise NoStatus(f"{config}: {unreadable(config, error)}") from error
         return DEFAULT_LISTEN, f"\n{config}: {unreadable(config, error)}; so this is the default address"
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NoStatus(f"{config}: {error}") from error
     listen = section.get("listen", DEFAULT_LISTEN) if isinstance(section, dict) else DEFAULT_LISTEN
     if not isinstance(listen, str):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ _PLACES: Final = {
     "ssl.key.location": "kafka-gateway.key",
 }
 """Properties whose value comes as a content, and the file that it becomes."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
+"""A property's, which stands in a config as it is, without quotes."""
+_DEEP: Final = "is nested too deeply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Access:
             text = config.read_text(encoding="utf-8")
             gateway_id = dict(tomllib.loads(text).get("gateway", {})).get("id")
             now, section = _properties(text), self.section(config.parent)
+        except RecursionError as error:
+            raise CommandError(f"{config} {_DEEP}: nothing written") from error
         except (OSError, ValueError, TypeError) as error:
             raise CommandError(f"{config}: {error}: nothing written") from error
         if gateway_id != self.gateway_id:
@@ -102,8 +108,14 @@ def read_access(path: Path) -> Access:
         texts = [access.gateway_id, access.servers, *properties.values(), *files.values()]
         if not all(isinstance(each, str) for each in texts) or not set(files) <= set(_PLACES):
             raise ValueError("its values must be texts")
+        if wrong := [name for name in properties if not _NAME.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is no property's name")
+        # As init writes it.
+        _properties(access.section(path.parent))
     except OSError as error:
         raise CommandError(os_problem(error, path)) from error
+    except RecursionError as error:
+        raise CommandError(f"{path} is no file of `fieldgate provision gateway`: it {_DEEP}") from error
     except (ValueError, TypeError, KeyError) as error:
         raise CommandError(f"{path} is no file of `fieldgate provision gateway`: {error}") from error
     return access

@@ -82,6 +82,8 @@ def test_a_second_access_replaces_the_password_alone(
         ('id = "mast-07"', 'id = "mast-08"', "is mast-08's, the access mast-07's: nothing written"),
         ('"mast-07"\nsasl', '"mast-7"\nsasl', "has another login: nothing written. Put this in its place"),
         ("[kafka", "[[kafka", "nothing written"),
+        ("[kafka", f"x = {'[' * 5000}\n[kafka", "is nested too deeply: nothing written"),
+        ("sasl.mechanism", f"sasl.{'m.' * 1500}echanism", "is nested too deeply: nothing written"),
     ],
 )
 def test_an_access_for_another_config_writes_nothing(
@@ -102,8 +104,25 @@ def test_an_access_for_another_config_writes_nothing(
     assert (tmp_path / "kafka.password").read_text() == f"{OLD}\n"
 
 
+HEAD = 'gateway="mast-07"\nservers="b:9092"\n[files]\n[properties]\n'
+
+
 @pytest.mark.parametrize(
-    "text", ["", "gateway = 1", "x", '"\xff', 'gateway="a"\nservers="b"\n[properties]\n[files]\nx=1']
+    "text",
+    [
+        "",
+        "gateway = 1",
+        "x",
+        '"\xff',
+        'gateway="a"\nservers="b"\n[properties]\n[files]\nx=1',
+        f"x = {'[' * 5000}",
+        f"{'x.' * 1500}x = 1",
+        # What would stand in the gateway's config as lines of their own, or break it.
+        HEAD + r'''"client.id = \"x\"\n[commands]\nallow" = "reload"''',
+        HEAD + '"a b" = "x"',
+        HEAD + r'a = "\u007f"',
+        HEAD + '"a" = "x"\n"a.b" = "x"',
+    ],
 )
 def test_any_other_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     (tmp_path / "a.toml").write_text(text)
