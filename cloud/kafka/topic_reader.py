@@ -5,6 +5,7 @@ Partitions are assigned, not subscribed to: a group's members would send a heart
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -19,6 +20,12 @@ Partition = tuple[str, int]
 # Kafka forgets after a week (offsets.retention.minutes), counted from the last commit.
 KEEP_EVERY_S: Final = 6 * 3600.0
 """How often a position that stays the same is to be committed again."""
+_MOVING: Final = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
+"""The broker that has the group's positions is not the one that was asked, or not ready."""
 _FLUSH_TURNS: Final = 10
 _FLUSH_S: Final = 0.1
 
@@ -108,14 +115,17 @@ class TopicReader(Reader):
 
     def _kept(self, places: list[TopicPartition]) -> list[TopicPartition]:
         """The group's positions, below 0 where there is none. Raises KafkaException."""
-        try:
-            return self._consumer.committed(places, timeout=ANSWER_S)
-        except KafkaException as error:
-            # Of a group that is forbidden this only times out; the cause comes as a message.
-            cause = self._consumer.poll(0)
-            if cause is not None and (reason := cause.error()) is not None:
-                raise KafkaException(reason) from error
-            raise
+        until_s = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return self._consumer.committed(places, timeout=ANSWER_S)
+            except KafkaException as error:
+                # Of a group that is forbidden this only times out; the cause comes as a message.
+                cause = self._consumer.poll(0.1)
+                if cause is not None and (reason := cause.error()) is not None:
+                    raise KafkaException(reason) from error
+                if error.args[0].code() not in _MOVING or time.monotonic() > until_s:
+                    raise
 
     def _on_commit(self, error: KafkaError | None, places: Collection[TopicPartition]) -> None:
         self._committing = False
