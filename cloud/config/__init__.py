@@ -2,7 +2,17 @@
 
 from cloud.config.kafka import KafkaConfig
 from cloud.config.loading import check, load
-from cloud.config.model import CloudConfig, StoreConfig
+from cloud.config.model import CloudConfig, DashboardConfig, DashboardUser, StoreConfig
 from cloud.config.secret import Secret, UnreadableError
 
-__all__ = ["CloudConfig", "KafkaConfig", "Secret", "StoreConfig", "UnreadableError", "check", "load"]
+__all__ = [
+    "CloudConfig",
+    "DashboardConfig",
+    "DashboardUser",
+    "KafkaConfig",
+    "Secret",
+    "StoreConfig",
+    "UnreadableError",
+    "check",
+    "load",
+]

@@ -17,6 +17,8 @@ from pydantic.fields import FieldInfo
 from cloud.config.kafka import KafkaConfig
 from cloud.config.model import (
     CloudConfig,
+    DashboardConfig,
+    DashboardUser,
     JobsConfig,
     Lake,
     LakeConfig,
@@ -119,22 +121,55 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
     notify = {name: _section(source, TargetConfig, ("notify", name)) for name in _names(source, "notify")}
     jobs = _section(source, JobsConfig, ("jobs",), partial(_job_options, base=base))
     users = _section(source, UsersConfig, ("users",))
+    dashboard = _dashboard(source, base)
     for key, message in () if kafka is None else kafka.problems():
         source.error((*_PROPERTIES, *key.split(".")), message)
-    if kafka is None or lake is None or jobs is None or users is None or source.errors():
+    if kafka is None or lake is None or jobs is None or users is None or dashboard is None or source.errors():
         return source, None
-    there = {name: each for name, each in lakes.items() if each is not None}
-    targets = {name: each for name, each in notify.items() if each is not None}
-    return source, CloudConfig(kafka=kafka, lake=lake, lakes=there, jobs=jobs, users=users, notify=targets)
+    return source, CloudConfig(
+        kafka=kafka,
+        lake=lake,
+        lakes=_there(lakes),
+        jobs=jobs,
+        users=users,
+        notify=_there(notify),
+        dashboard=dashboard,
+    )
 
 
-def _names(source: _Source, section: str) -> list[str]:
+def _there(found: Mapping[str, _T | None]) -> dict[str, _T]:
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _names(source: _Source, *section: str) -> list[str]:
     """The tables of ``[section.NAME]``."""
-    tables = source.raw.get(section, {})
-    if isinstance(tables, dict):
-        return list(tables)
-    source.error((section,), f"must be tables: [{section}.NAME]")
-    return []
+    tables: Any = source.raw
+    for part in section:
+        tables = tables.get(part, {})
+        if not isinstance(tables, dict):
+            source.error(section, f"must be tables: [{'.'.join(section)}.NAME]")
+            return []
+    return list(tables)
+
+
+def _dashboard(source: _Source, base: Path) -> DashboardConfig | None:
+    """The pages' section with its users; None after its problems were noted."""
+
+    def prepare(_: _Source, raw: dict[str, Any]) -> dict[str, KeyPath]:
+        raw.pop("users", None)
+        for key in ("certificate", "key"):
+            if isinstance(raw.get(key), str):
+                raw[key] = str(base / raw[key])
+        return {}
+
+    path = ("dashboard", "users")
+    users = {name: _section(source, DashboardUser, (*path, name)) for name in _names(source, *path)}
+    section = _section(source, DashboardConfig, path[:1], prepare)
+    if section is None:
+        return None
+    if (section.certificate is None) != (section.key is None):
+        source.error(path[:1], "needs both certificate and key, or neither")
+    return section.model_copy(update={"users": _there(users)})
 
 
 def _lake(source: _Source, kind: type[_L], path: KeyPath, base: Path) -> _L | None:

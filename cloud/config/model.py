@@ -156,6 +156,28 @@ class TargetConfig(_Table):
     urgent: Names = Field(default_factory=lambda: ["critical"])
 
 
+def _password(text: str) -> str:
+    if re.fullmatch(r"scrypt:[A-Za-z0-9+/]{22}:[A-Za-z0-9+/]{43}", text) is None:
+        raise ValueError("must be a hash: `fieldgate dashboard --hash-password` prints it")
+    return text
+
+
+class DashboardUser(_Table):
+    """``[dashboard.users.NAME]``: a password's hash, and the masts that are shown; names may have ``*``."""
+
+    password: Annotated[str, AfterValidator(_password)] = Field(repr=False)
+    gateways: Names = Field(default_factory=lambda: ["*"])
+
+
+class DashboardConfig(_Table):
+    """``[dashboard]``: where the pages are, with which certificate, and who may see which masts."""
+
+    listen: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    users: Mapping[str, DashboardUser] = Field(default_factory=dict)
+
+
 class CloudConfig(_Table):
     """All of ``cloud.toml``."""
 
@@ -165,3 +187,4 @@ class CloudConfig(_Table):
     jobs: JobsConfig = JobsConfig()
     users: UsersConfig = UsersConfig()
     notify: Mapping[str, TargetConfig] = Field(default_factory=dict)
+    dashboard: DashboardConfig = DashboardConfig()

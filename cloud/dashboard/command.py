@@ -1,18 +1,26 @@
-"""``fieldgate dashboard``: pages over a lake, for this machine's browser. Needs the extra ``dashboard``."""
+"""``fieldgate dashboard``: pages over a lake, for this machine's browser, or for users who log in.
+
+Needs the extra ``dashboard``.
+"""
 
 from __future__ import annotations
 
 import argparse
+import getpass
 import ipaddress
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from cloud.config import CloudConfig, load
+from cloud.config import CloudConfig, DashboardConfig, load
+from cloud.dashboard.passwords import LONGEST, SHORTEST, hashed
 from cloud.errors import CloudError
 from cloud.lake.query import lakes_of
 from cloud.values import CLOUD_CONFIG
+
+_LISTEN: Final = "127.0.0.1:8090"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,15 +31,20 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
     )
-    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
     arguments.add_argument(
-        "--listen", default="127.0.0.1:8090", metavar="HOST:PORT", help="default %(default)s"
+        "--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is, and who may log in"
+    )
+    arguments.add_argument("--listen", metavar="HOST:PORT", help=f"default {_LISTEN}")
+    arguments.add_argument(
+        "--hash-password",
+        action="store_true",
+        help="ask for a password, print its line for [dashboard.users.NAME]",
     )
     return arguments
 
 
-def listen_address(text: str) -> tuple[str, int]:
-    """Host and port, of this machine alone. Raises CloudError with the remedy."""
+def listen_address(text: str, config: DashboardConfig) -> tuple[str, int]:
+    """Host and port: this machine's own; with users and a certificate any. Raises CloudError."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
@@ -40,10 +53,16 @@ def listen_address(text: str) -> tuple[str, int]:
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         is_here = False
-    if not is_here:
+    if not is_here and not config.users:
         raise CloudError(
             f"--listen {text}: the pages have no passwords, so only this machine may open them. Leave "
-            f"127.0.0.1, and from elsewhere: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then http://127.0.0.1:{port}/"
+            f"127.0.0.1, and from elsewhere: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then "
+            f"http://127.0.0.1:{port}/; or name who may log in: [dashboard.users.NAME] in cloud.toml"
+        )
+    if not is_here and config.certificate is None:
+        raise CloudError(
+            f"--listen {text}: passwords would go through the network in clear text. Name certificate and "
+            "key in [dashboard] of cloud.toml, or leave 127.0.0.1 behind a proxy of yours that has them"
         )
     return host, int(port)
 
@@ -62,26 +81,45 @@ def _try(host: str, port: int) -> None:
 def run(argv: Sequence[str]) -> int:
     """Serves until interrupted; exit status 1 on an error, which goes to stderr in one line."""
     options = parser().parse_args(argv)
+    if options.hash_password:
+        return _hash_password()
     path: Path | None = options.cloud
     if path is None and "/" not in (options.lake or "") and CLOUD_CONFIG.exists():
         path = CLOUD_CONFIG
     try:
-        host, port = listen_address(options.listen)
-        _try(host, port)
         config = CloudConfig() if path is None else load(path)
+        listen = options.listen or config.dashboard.listen or _LISTEN
+        host, port = listen_address(listen, config.dashboard)
+        _try(host, port)
         # Loaded here: a wrong option is refused at once.
-        from cloud.dashboard.reading import LakeReader
+        from cloud.dashboard.audience import Audience
         from cloud.dashboard.server import serve
 
-        reader = LakeReader(lakes_of([options.lake] if options.lake else [], config))
-        reader.look()
+        audience = Audience(lakes_of([options.lake] if options.lake else [], config), config.dashboard.users)
+        audience.look()
     except CloudError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
 
     def ready() -> None:
-        sys.stdout.write(f"http://{options.listen}/\n")
+        sys.stdout.write(f"{'http' if config.dashboard.certificate is None else 'https'}://{listen}/\n")
         sys.stdout.flush()
 
-    serve(reader, host, port, ready)
+    serve(audience, host, port, config.dashboard, ready)
+    return 0
+
+
+def _hash_password() -> int:
+    """Prints a line for the config; a pipe's first line is the password, a terminal is asked twice."""
+    if sys.stdin.isatty():
+        password = getpass.getpass("Password: ")
+        if getpass.getpass("Once more: ") != password:
+            sys.stderr.write("error: the two differ\n")
+            return 1
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    if not SHORTEST <= len(password.encode()) <= LONGEST:
+        sys.stderr.write(f"error: a password has {SHORTEST} to {LONGEST} bytes\n")
+        return 1
+    sys.stdout.write(f'password = "{hashed(password)}"\n')
     return 0

@@ -43,8 +43,8 @@ def number(value: Any, digits: int = 3, unit: str = "") -> str:
 @contextmanager
 def page(title: str, here: str) -> Iterator[None]:
     """A page's head and its body, into which what follows is put."""
-    cookies = ui.context.client.request.cookies
-    ui.dark_mode({"1": True, "0": False}.get(cookies.get("dark", "")))
+    request = ui.context.client.request
+    ui.dark_mode({"1": True, "0": False}.get(request.cookies.get("dark", "")))
     ui.page_title(f"{title} · fieldgate")
     ui.add_css(_STYLE)
     with ui.element("header").classes("top"):
@@ -53,6 +53,10 @@ def page(title: str, here: str) -> Iterator[None]:
             for name, path in (("Fleet", "/"), ("Alerts", "/alerts"), ("Pipeline", "/pipeline")):
                 ui.link(name, path).classes("here" if path == here else "")
         ui.element("span").classes("gap")
+        if user := request.scope.get("user"):
+            with ui.element("form").props("method=post action=/logout"):
+                out = ui.button("Log out").props("flat dense no-caps type=submit")
+                out.props(f"title={json.dumps(user)}")
         dark = ui.button(icon="contrast").props('flat round dense aria-label="Dark or light"')
         dark.on("click", js_handler=_DARK)
     with ui.element("div").classes("body"):

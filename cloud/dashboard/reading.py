@@ -5,6 +5,7 @@ Any thread may read; one at a time does. Tables that a lake lacks are ``Missing`
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -81,11 +82,18 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any
     return Frame(tuple(each[0] for each in found.description or ()), found.fetchall())
 
 
-class LakeReader:
-    """The lake as it is now: a table is opened again once it has a new version, and no other."""
+ALL: Final = ("*",)
 
-    def __init__(self, lakes: Lakes) -> None:
+
+class LakeReader:
+    """The lake as it is now: a table is opened again once it has a new version, and no other.
+
+    It has the rows of ``gateways`` alone, names that may have ``*``.
+    """
+
+    def __init__(self, lakes: Lakes, gateways: Sequence[str] = ALL) -> None:
         self.lakes = lakes
+        self._gateways = gateways
         self._lock = threading.Lock()
         self._tables: dict[str, tuple[int, duckdb.DuckDBPyConnection]] = {}
         self._logs: dict[str, DeltaTable] = {}
@@ -172,8 +180,22 @@ class LakeReader:
             opened = open_lakes(self.lakes, [table])
             # Or it keeps what it has read of files, up to most of the machine's memory.
             opened.execute("SET enable_external_file_cache = false; SET memory_limit = '256MB'")
+            if "*" not in self._gateways:
+                _narrow(opened, table, self._gateways)
             self._tables[table] = held = (version, opened)
         return held[1]
+
+
+def _narrow(connection: duckdb.DuckDBPyConnection, table: str, gateways: Sequence[str]) -> None:
+    """Puts the rows of some gateways in the table's place; a row that has none is nobody's."""
+    named = " OR ".join(f"gateway GLOB {_literal(each)}" for each in gateways) or "false"
+    connection.execute(f'ALTER VIEW "{table}" RENAME TO "all {table}"')
+    connection.execute(f'CREATE TEMP VIEW "{table}" AS FROM "all {table}" WHERE {named}')
+
+
+def _literal(pattern: str) -> str:
+    """A pattern in which ``*`` alone is one."""
+    return "'" + re.sub(r"([\[?])", r"[\1]", pattern).replace("'", "''") + "'"
 
 
 def _missing(table: str) -> Missing:

@@ -15,13 +15,15 @@ from fastapi.responses import PlainTextResponse, Response
 from nicegui import Client, Event, app, context, ui
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cloud.dashboard.fleet import FleetReader
+from cloud.config import DashboardConfig
+from cloud.dashboard.audience import Audience
 from cloud.dashboard.fleet_page import fleet_page
 from cloud.dashboard.frame import moment
 from cloud.dashboard.lists import lists_page
+from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
 from cloud.dashboard.mast_page import Request, mast_page, open_view
 from cloud.dashboard.numbers import CHARTS, series
-from cloud.dashboard.reading import Frame, LakeReader
+from cloud.dashboard.reading import Frame
 from cloud.errors import CloudError
 
 LOOK_EVERY_S: Final = 2.0
@@ -63,10 +65,10 @@ class Unopened:
 class SameSite:
     """Refuses what another site's page asks for: a foreign ``Host`` (a name bound to loopback) or ``Origin``.
 
-    NiceGUI's socket takes any origin.
+    NiceGUI's socket takes any origin. ``hosts`` is None where users log in: a cookie is of one host alone.
     """
 
-    def __init__(self, inner: ASGIApp, hosts: frozenset[str]) -> None:
+    def __init__(self, inner: ASGIApp, hosts: frozenset[str] | None) -> None:
         self._inner, self._hosts = inner, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +76,8 @@ class SameSite:
         if scope["type"] in ("http", "websocket"):
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             host, origin = headers.get(b"host", ""), headers.get(b"origin")
-            if host not in self._hosts or (origin is not None and origin.partition("://")[2] != host):
+            foreign = self._hosts is not None and host not in self._hosts
+            if foreign or (origin is not None and origin.partition("://")[2] != host):
                 if scope["type"] == "websocket":
                     await send({"type": "websocket.close", "code": 1008})
                 else:
@@ -121,43 +124,69 @@ def _asked(request: HttpRequest, gateway: str) -> Request:
     )
 
 
-def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -> None:
+def _user(request: HttpRequest) -> str | None:
+    """Who asks; None where there are no users."""
+    user: str | None = request.scope.get("user")
+    return user
+
+
+def _add_login(audience: Audience) -> None:
+    sessions = Sessions(audience.users)
+    app.add_middleware(LoggedIn, sessions=sessions)
+
+    @app.get("/login")
+    def _form(to: str = "/") -> Response:
+        return form(to)
+
+    @app.post("/login")
+    async def _log_in(request: HttpRequest) -> Response:
+        return await log_in(request, sessions)
+
+    @app.post("/logout")
+    def _log_out(request: HttpRequest) -> Response:
+        return log_out(request, sessions)
+
+
+def serve(
+    audience: Audience, host: str, port: int, config: DashboardConfig, ready: Callable[[], None]
+) -> None:
     """Serves the pages until the process is stopped."""
-    fleet = FleetReader(reader)
     changed: Event[[]] = Event()
     unopened = Unopened()
-    app.add_middleware(
-        SameSite, hosts=frozenset(f"{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]"))
-    )
+    hosts = frozenset(f"{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]"))
+    if audience.users:
+        _add_login(audience)
+    # What is added last is asked first.
+    app.add_middleware(SameSite, hosts=None if audience.users else hosts)
 
     @ui.page("/", response_timeout=30)
-    async def _fleet(state: str | None = None) -> None:
-        await unopened.add(fleet_page(fleet, changed, state))
+    async def _fleet(request: HttpRequest, state: str | None = None) -> None:
+        await unopened.add(fleet_page(audience.fleet(_user(request)), changed, state))
 
     @ui.page("/mast/{gateway}", response_timeout=30)
     async def _mast(gateway: str, request: HttpRequest) -> None:
-        await unopened.add(mast_page(reader, changed, _asked(request, gateway)))
+        await unopened.add(mast_page(audience.reader(_user(request)), changed, _asked(request, gateway)))
 
     @ui.page("/alerts", response_timeout=30)
-    async def _alerts() -> None:
-        await unopened.add(lists_page(reader, changed, "Alerts"))
+    async def _alerts(request: HttpRequest) -> None:
+        await unopened.add(lists_page(audience.reader(_user(request)), changed, "Alerts"))
 
     @ui.page("/pipeline", response_timeout=30)
-    async def _pipeline() -> None:
-        await unopened.add(lists_page(reader, changed, "Pipeline"))
+    async def _pipeline(request: HttpRequest) -> None:
+        await unopened.add(lists_page(audience.reader(_user(request)), changed, "Pipeline"))
 
     @app.get("/healthz")
     def _healthz() -> PlainTextResponse:
         return PlainTextResponse("ok\n")
 
     @app.get("/csv/fleet")
-    def _fleet_csv() -> Response:
-        return as_csv(fleet.read().frame(), "fleet")
+    def _fleet_csv(request: HttpRequest) -> Response:
+        return as_csv(audience.fleet(_user(request)).read().frame(), "fleet")
 
     @app.get("/csv/mast/{gateway}/{chart}")
     def _mast_csv(gateway: str, chart: str, request: HttpRequest) -> Response:
         try:
-            view = open_view(reader, _asked(request, gateway))
+            view = open_view(audience.reader(_user(request)), _asked(request, gateway))
             span = view.span
             if chart == "series":
                 # Every interval, not what the screen has points for.
@@ -174,9 +203,8 @@ def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -
 
     async def look() -> None:
         unopened.prune()
-        before = reader.seen
         try:
-            if await to_thread(reader.look) != before:
+            if await to_thread(audience.look):
                 changed.emit()
         except CloudError:
             # The lake is away: pages keep what they show, and the next look finds it again.
@@ -198,4 +226,5 @@ def serve(reader: LakeReader, host: str, port: int, ready: Callable[[], None]) -
     app.on_startup(announce)
     ui.run(host=host, port=port, title="fieldgate", favicon="🌬", dark=None, reload=False, show=False,
      tailwind=False,
-           show_welcome_message=False, message_history_length=0, access_log=False)  # fmt: skip
+           show_welcome_message=False, message_history_length=0, access_log=False,
+           ssl_certfile=config.certificate, ssl_keyfile=config.key)  # fmt: skip

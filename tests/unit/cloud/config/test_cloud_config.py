@@ -233,3 +233,24 @@ def test_no_repr_and_no_problem_shows_a_secret(tmp_path: Path) -> None:
     assert "everybody here may read: chmod 640" in warnings[0]
     path.write_text(text.replace('"PLAIN"', '"PLAINEST"') + "[lake]\n")
     assert "hidden" not in "\n".join(str(each) for each in check(path)[1])
+
+
+def test_users_of_the_dashboard(tmp_path: Path) -> None:
+    text = (
+        '[dashboard]\ncertificate = "pages.pem"\nlisten = "0.0.0.0:443"\n'
+        '[dashboard.users.olga]\npassword = "sesame"\n'
+        '[dashboard.users.anna]\npasword = "x"\ngateways = "mast-*"\n'
+    )
+    assert problems(tmp_path, text) == [
+        "1: dashboard: needs both certificate and key, or neither",
+        "5: dashboard.users.olga.password: must be a hash: `fieldgate dashboard --hash-password` prints it",
+        "6: dashboard.users.anna.password: is missing",
+        '7: dashboard.users.anna.pasword: is not a known key (did you mean "password"?)',
+        '8: dashboard.users.anna.gateways: must be a list, in [brackets], not "mast-*"',
+    ]
+    kept = f"scrypt:{'A' * 22}:{'B' * 43}"
+    text = f'[dashboard]\ncertificate = "pages.pem"\nkey = "pages.key"\n[dashboard.users.olga]\npassword = "{kept}"\n'
+    config = load(write(tmp_path, text)).dashboard
+    assert (config.certificate, config.key) == (str(tmp_path / "pages.pem"), str(tmp_path / "pages.key"))
+    assert (config.users["olga"].password, config.users["olga"].gateways) == (kept, ["*"])
+    assert kept not in repr(config)

@@ -1,0 +1,41 @@
+"""Whose pages show what: each user's masts, read by one reader for all who may see the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cloud.config import DashboardUser
+from cloud.dashboard.fleet import FleetReader
+from cloud.dashboard.reading import ALL, LakeReader
+from cloud.lake.tables import Lakes
+
+
+class Audience:
+    """Readers by user; ``None`` is anybody, where there are no users."""
+
+    def __init__(self, lakes: Lakes, users: Mapping[str, DashboardUser]) -> None:
+        self.users = users
+        self._masts: dict[str | None, tuple[str, ...]] = {
+            name: tuple(sorted(set(user.gateways))) for name, user in users.items()
+        }
+        if not users:
+            self._masts[None] = ALL
+        self._readers = {masts: LakeReader(lakes, masts) for masts in self._masts.values()}
+        self._fleets = {masts: FleetReader(reader) for masts, reader in self._readers.items()}
+
+    def reader(self, user: str | None) -> LakeReader:
+        """The lake as the user may see it."""
+        return self._readers[self._masts[user]]
+
+    def fleet(self, user: str | None) -> FleetReader:
+        """The fleet as the user may see it."""
+        return self._fleets[self._masts[user]]
+
+    def look(self) -> bool:
+        """Looks at the tables' versions; whether one has changed. Raises LakeError where there is no lake."""
+        first, *others = self._readers.values()
+        before = first.seen
+        seen = first.look()
+        for each in others:
+            each.seen = seen
+        return seen != before

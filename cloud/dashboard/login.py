@@ -1,0 +1,165 @@
+"""Who may ask for pages: a login by password, kept as a cookie, before anything else is answered.
+
+Sessions are in memory: a restart ends them, and so does a changed config. Of the server's event loop.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from asyncio import Lock, to_thread
+from collections import OrderedDict
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Final
+from urllib.parse import parse_qs, quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cloud.backoff import backoff_s
+from cloud.config import DashboardUser
+from cloud.dashboard.passwords import NOBODYS, is_right
+
+COOKIE: Final = "fieldgate_session"
+SESSION_S: Final = 12 * 3600.0
+_MOST_SESSIONS: Final = 1000
+_MOST_ADDRESSES: Final = 1000
+_FREE_GUESSES: Final = 5
+"""Wrong passwords from an address before it has to wait: a second, then twice as long, at most a minute."""
+_LONGEST_FORM: Final = 4096
+_OPEN: Final = ("/login", "/healthz")
+
+_PAGE: Final = Template(Path(__file__).with_name("login.html").read_text("utf-8"))
+
+
+class Sessions:
+    """Who is logged in, by token; and how often an address has guessed wrong."""
+
+    def __init__(self, users: Mapping[str, DashboardUser]) -> None:
+        self._users = users
+        self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._one_guess = Lock()
+
+    def user(self, token: str | None) -> str | None:
+        """The user of a session that has not ended."""
+        name, until_s = self._sessions.get(token or "", (None, 0.0))
+        return name if time.monotonic() < until_s else None
+
+    def wait_s(self, address: str) -> float:
+        """How long the address has to wait until it may guess again."""
+        return max(0.0, self._wrong.get(address, (0, 0.0))[1] - time.monotonic())
+
+    async def begin(self, name: str, password: str, address: str) -> str | None:
+        """A new session's token; None where user and password don't fit.
+
+        One guess at a time is worked on: each takes memory and time.
+        """
+        user = self._users.get(name)
+        async with self._one_guess:
+            right = await to_thread(is_right, password, NOBODYS if user is None else user.password)
+        if user is None or not right:
+            failures = self._wrong.pop(address, (0, 0.0))[0] + 1
+            paused_s = 0.0 if failures < _FREE_GUESSES else backoff_s(failures - _FREE_GUESSES + 1, 1.0, 60.0)
+            self._wrong[address] = (failures, time.monotonic() + paused_s)
+            while len(self._wrong) > _MOST_ADDRESSES:
+                self._wrong.popitem(last=False)
+            return None
+        self._wrong.pop(address, None)
+        token = secrets.token_urlsafe(32)
+        self._sessions[token] = (name, time.monotonic() + SESSION_S)
+        while len(self._sessions) > _MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return token
+
+    def end(self, token: str | None) -> None:
+        """Logs out."""
+        self._sessions.pop(token or "", None)
+
+
+class LoggedIn:
+    """Lets nothing but the login pass without a session; ``scope["user"]`` is whose it is."""
+
+    def __init__(self, inner: ASGIApp, sessions: Sessions) -> None:
+        self._inner, self._sessions = inner, sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or one socket."""
+        if scope["type"] in ("http", "websocket") and scope["path"] not in _OPEN:
+            scope["user"] = self._sessions.user(token_of(scope))
+            if scope["user"] is None:
+                if scope["type"] == "websocket":
+                    await send({"type": "websocket.close", "code": 1008})
+                else:
+                    await _to_login(scope)(scope, receive, send)
+                return
+        await self._inner(scope, receive, send)
+
+
+def token_of(scope: Scope) -> str | None:
+    """The session's token among a request's cookies."""
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            for each in value.decode("latin-1").split(";"):
+                key, _, token = each.strip().partition("=")
+                if key == COOKIE:
+                    return str(token)
+    return None
+
+
+def _to_login(scope: Scope) -> Response:
+    """A page's address leads to the login and back; what a program asks for is refused."""
+    if scope["method"] != "GET" or scope["path"].startswith(("/csv/", "/_nicegui")):
+        return PlainTextResponse("Log in first: /login\n", 401)
+    query = scope["query_string"].decode("latin-1")
+    to = scope["path"] + (f"?{query}" if query else "")
+    return RedirectResponse(f"/login?to={quote(to)}", 303)
+
+
+def form(to: str, problem: str = "", status: int = 200) -> HTMLResponse:
+    """The login's page, which leads to the address ``to`` of ours."""
+    alert = f'<p role="alert">{escape(problem)}</p>' if problem else ""
+    headers = {"Cache-Control": "no-store", "Content-Security-Policy": "frame-ancestors 'none'"}
+    return HTMLResponse(_PAGE.substitute(problem=alert, to=escape(_ours(to))), status, headers)
+
+
+async def log_in(request: Request, sessions: Sessions) -> Response:
+    """What the form is answered with."""
+    address = request.client.host if request.client is not None else ""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LONGEST_FORM:
+            return PlainTextResponse("too long for a login\n", 413)
+    given = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    to = _ours(given.get("to", "/"))
+    if (wait_s := sessions.wait_s(address)) > 0:
+        answer = form(to, f"Too many wrong passwords: try again in {wait_s:.0f} s.", 429)
+        answer.headers["Retry-After"] = f"{wait_s + 1:.0f}"
+        return answer
+    token = await sessions.begin(given.get("user", ""), given.get("password", ""), address)
+    if token is None:
+        return form(to, "No such user, or another password.", 403)
+    entered = RedirectResponse(to, 303)
+    entered.set_cookie(
+        COOKIE, token, max_age=int(SESSION_S), httponly=True, samesite="lax",
+        secure=request.url.scheme == "https",
+    )  # fmt: skip
+    return entered
+
+
+def log_out(request: Request, sessions: Sessions) -> Response:
+    """Ends the session."""
+    sessions.end(token_of(request.scope))
+    left = RedirectResponse("/login", 303)
+    left.delete_cookie(COOKIE)
+    return left
+
+
+def _ours(to: str) -> str:
+    """An address on this server, never another's."""
+    return to if to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable() else "/"
