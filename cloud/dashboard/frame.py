@@ -55,8 +55,10 @@ def page(title: str, here: str) -> Iterator[None]:
         ui.element("span").classes("gap")
         if user := request.scope.get("user"):
             with ui.element("form").props("method=post action=/logout"):
-                out = ui.button("Log out").props("flat dense no-caps type=submit")
-                out.props(f"title={json.dumps(user)}")
+                out = ui.button(icon="logout").props("flat round dense type=submit")
+                out.props(
+                    f"title={json.dumps(f'{user}: log out')} aria-label={json.dumps(f'Log out {user}')}"
+                )
         dark = ui.button(icon="contrast").props('flat round dense aria-label="Dark or light"')
         dark.on("click", js_handler=_DARK)
     with ui.element("div").classes("body"):

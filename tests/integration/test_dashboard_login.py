@@ -7,7 +7,7 @@ import os
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -101,7 +101,7 @@ class Visitor:
         self._port, self._tls = port, tls
         self.cookie = ""
 
-    def ask(self, path: str, form: dict[str, str] | None = None, **headers: str) -> Answer:
+    def ask(self, path: str, form: Mapping[str, str] | None = None, /, **headers: str) -> Answer:
         if self._tls is None:
             connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
         else:
