@@ -249,7 +249,8 @@ def test_users_of_the_dashboard(tmp_path: Path) -> None:
         '8: dashboard.users.anna.gateways: must be a list, in [brackets], not "mast-*"',
     ]
     kept = f"scrypt:{'A' * 22}:{'B' * 43}"
-    text = f'[dashboard]\ncertificate = "pages.pem"\nkey = "pages.key"\n[dashboard.users.olga]\npassword = "{kept}"\n'
+    text = '[dashboard]\ncertificate = "pages.pem"\nkey = "pages.key"\n[dashboard.users.olga]\n'
+    text += f'password = "{kept}"\n'
     config = load(write(tmp_path, text)).dashboard
     assert (config.certificate, config.key) == (str(tmp_path / "pages.pem"), str(tmp_path / "pages.key"))
     assert (config.users["olga"].password, config.users["olga"].gateways) == (kept, ["*"])
