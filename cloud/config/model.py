@@ -163,18 +163,27 @@ def _password(text: str) -> str:
 
 
 class DashboardUser(_Table):
-    """``[dashboard.users.NAME]``: a password's hash, and the masts that are shown; names may have ``*``."""
+    """``[dashboard.users.NAME]``: a password's hash, and the masts that are shown; names may have ``*``.
+
+    ``commands``: whether the user may have these masts do something.
+    """
 
     password: Annotated[str, AfterValidator(_password)] = Field(repr=False)
     gateways: Names = Field(default_factory=lambda: ["*"])
+    commands: bool = False
 
 
 class DashboardConfig(_Table):
-    """``[dashboard]``: where the pages are, with which certificate, and who may see which masts."""
+    """``[dashboard]``: where the pages are, with which certificate, and who may see which masts.
+
+    ``commands``: whether masts may be commanded from the pages, by the users who may, or where there are
+    none by anybody on this machine.
+    """
 
     listen: str | None = None
     certificate: str | None = None
     key: str | None = None
+    commands: bool = False
     users: Mapping[str, DashboardUser] = Field(default_factory=dict)
 
 

@@ -105,7 +105,7 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.write(f"{'http' if config.dashboard.certificate is None else 'https'}://{listen}/\n")
         sys.stdout.flush()
 
-    serve(audience, host, port, config.dashboard, ready)
+    serve(audience, host, port, config, ready)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from asyncio import to_thread
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from cloud.dashboard import charts
+from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import ChartCard, address, card, missing, moment, number, page, table, tiles
 from cloud.dashboard.mast import DAY_MS, details, read_mast
 from cloud.dashboard.numbers import CHARTS, View, series, summary
@@ -105,8 +107,10 @@ def _all(reader: LakeReader, request: Request) -> tuple[View, Frame, dict[str, A
     )
 
 
-async def mast_page(reader: LakeReader, changed: Any, request: Request) -> None:
-    """Builds the page, and renews it when a table has changed."""
+async def mast_page(
+    reader: LakeReader, changed: Any, request: Request, sender: CommandSender | None = None
+) -> None:
+    """Builds the page, and renews it when a table has changed; commands are sent by the ``sender``."""
     with page(request.gateway, "/mast"):
         try:
             view, frame, drawn, tables, sums = await to_thread(_all, reader, request)
@@ -132,6 +136,8 @@ async def mast_page(reader: LakeReader, changed: Any, request: Request) -> None:
                 for name, title in _TITLES.items()
             }
         below = ui.element("div").classes("charts")
+        if sender is not None:
+            command_card(mast.gateway, sender, lambda: time.time_ns() // 1_000_000)
 
     def show(drawn: dict[str, Any], tables: dict[str, Any], sums: Frame) -> None:
         top.clear()

@@ -15,8 +15,9 @@ from fastapi.responses import PlainTextResponse, Response
 from nicegui import Client, Event, app, context, ui
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cloud.config import DashboardConfig
+from cloud.config import CloudConfig
 from cloud.dashboard.audience import Audience
+from cloud.dashboard.commands import CommandSender
 from cloud.dashboard.fleet_page import fleet_page
 from cloud.dashboard.frame import moment
 from cloud.dashboard.lists import lists_page
@@ -147,9 +148,7 @@ def _add_login(audience: Audience) -> None:
         return log_out(request, sessions)
 
 
-def serve(
-    audience: Audience, host: str, port: int, config: DashboardConfig, ready: Callable[[], None]
-) -> None:
+def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: Callable[[], None]) -> None:
     """Serves the pages until the process is stopped."""
     changed: Event[[]] = Event()
     unopened = Unopened()
@@ -165,7 +164,10 @@ def serve(
 
     @ui.page("/mast/{gateway}", response_timeout=30)
     async def _mast(gateway: str, request: HttpRequest) -> None:
-        await unopened.add(mast_page(audience.reader(_user(request)), changed, _asked(request, gateway)))
+        user = _user(request)
+        may = config.dashboard.commands and (user is None or audience.users[user].commands)
+        sender = CommandSender(config.kafka, user) if may else None
+        await unopened.add(mast_page(audience.reader(user), changed, _asked(request, gateway), sender))
 
     @ui.page("/alerts", response_timeout=30)
     async def _alerts(request: HttpRequest) -> None:
@@ -227,4 +229,4 @@ def serve(
     ui.run(host=host, port=port, title="fieldgate", favicon="🌬", dark=None, reload=False, show=False,
      tailwind=False,
            show_welcome_message=False, message_history_length=0, access_log=False,
-           ssl_certfile=config.certificate, ssl_keyfile=config.key)  # fmt: skip
+           ssl_certfile=config.dashboard.certificate, ssl_keyfile=config.dashboard.key)  # fmt: skip

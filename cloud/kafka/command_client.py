@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cloud.errors import CloudError
 from cloud.kafka.key_reader import KeyReader, Place
 from cloud.kafka.producer import DEFAULTS
-from cloud.wire.command_records import Command, CommandResult, parse_command, parse_result
-from cloud.wire.fields import InvalidFields
+from cloud.wire.command_records import WITH_TARGET, Command, CommandResult, parse_command, parse_result
+from cloud.wire.fields import InvalidFields, format_time
 from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC
 
 log = logging.getLogger(__name__)
 
 _STEP_S: Final = 0.25
+
+
+def new_command(gateway: str, action: str, target: str, args: Mapping[str, Any], expires_s: float) -> Command:
+    """A command of now that gateways can read. Raises InvalidFields, CloudError about the target."""
+    if bool(target) != (action in WITH_TARGET):
+        raise CloudError(f"{action} {'needs a target' if action in WITH_TARGET else 'has no target'}")
+    now_us = time.time_ns() // 1000
+    command = Command(
+        id=uuid.uuid4().hex,
+        gateway=gateway,
+        target=target,
+        action=action,
+        args=args,
+        issued_at=format_time(now_us),
+        expires_at=format_time(now_us + round(expires_s * 1e6)),
+    )
+    parse_command(command.to_json())
+    return command
+
+
+def in_words(command: Command, result: CommandResult | None) -> str:
+    """A command and what became of it, on one line."""
+    what = " ".join(filter(None, (command.issued_at, command.id, command.action, command.target)))
+    if result is None:
+        return f"{what}: no result yet; the gateway may be offline, and after {command.expires_at} refuses it"
+    why = f" {result.reason}: {result.detail}" if result.reason else ""
+    found = f" {json.dumps(result.result)}" if result.result else ""
+    return f"{what}: {result.outcome}{why}{found}"
 
 
 class CommandClient:

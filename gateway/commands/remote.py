@@ -6,10 +6,9 @@ import argparse
 import json
 import sys
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
-from cloud.wire.command_records import ACTIONS, LONGEST_US, WITH_TARGET
+from cloud.wire.command_records import ACTIONS, LONGEST_US
 from gateway.commands.arguments import (
     FAILED,
     OK,
@@ -67,31 +66,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _send(arguments: argparse.Namespace, client: CommandClient) -> int:
-    from cloud.wire.command_records import Command, parse_command
-    from cloud.wire.fields import InvalidFields, format_time
+    from cloud.errors import CloudError
+    from cloud.kafka.command_client import in_words, new_command
+    from cloud.wire.fields import InvalidFields
 
-    if bool(arguments.target) != (arguments.action in WITH_TARGET):
-        wanted = "needs a TARGET" if arguments.action in WITH_TARGET else "has no TARGET"
-        return fail(f"{arguments.action} {wanted}", USAGE)
     if arguments.expires * 1e6 > LONGEST_US:
         return fail(f"--expires is at most {LONGEST_US // 1_000_000}", USAGE)
-    now_us = time.time_ns() // 1000
-    command = Command(
-        id=uuid.uuid4().hex,
-        gateway=arguments.gateway,
-        target=arguments.target,
-        action=arguments.action,
-        args={
-            # A payload is text, also where it looks like a number.
-            key: value if arguments.action == "publish" else override(f"{key}={value}")[1]
-            for key, value in arguments.args
-        },
-        issued_at=format_time(now_us),
-        expires_at=format_time(now_us + round(arguments.expires * 1e6)),
-    )
+    args = {
+        # A payload is text, also where it looks like a number.
+        key: value if arguments.action == "publish" else override(f"{key}={value}")[1]
+        for key, value in arguments.args
+    }
     try:
-        parse_command(command.to_json())
-    except InvalidFields as error:
+        command = new_command(arguments.gateway, arguments.action, arguments.target, args, arguments.expires)
+    except (CloudError, InvalidFields) as error:
         return fail(error, USAGE)
     progress = sys.stderr.isatty()
 
@@ -105,14 +93,16 @@ def _send(arguments: argparse.Namespace, client: CommandClient) -> int:
     if arguments.json:
         print(json.dumps(_fields(command, result)))
     else:
-        print(_line(command, result))
+        print(in_words(command, result))
     return OK if result is not None and result.outcome == "done" else FAILED
 
 
 def _list(arguments: argparse.Namespace, client: CommandClient) -> int:
+    from cloud.kafka.command_client import in_words
+
     found = client.since(round((time.time() - arguments.hours * 3600) * 1000))
     for command, result in found:
-        print(json.dumps(_fields(command, result)) if arguments.json else _line(command, result))
+        print(json.dumps(_fields(command, result)) if arguments.json else in_words(command, result))
     return OK
 
 
@@ -123,12 +113,3 @@ def _fields(command: Command, result: CommandResult | None) -> dict[str, Any]:
         "command": msgspec.structs.asdict(command),
         "result": None if result is None else msgspec.structs.asdict(result),
     }
-
-
-def _line(command: Command, result: CommandResult | None) -> str:
-    what = " ".join(filter(None, (command.issued_at, command.id, command.action, command.target)))
-    if result is None:
-        return f"{what}: no result yet; the gateway may be offline, and after {command.expires_at} refuses it"
-    why = f" {result.reason}: {result.detail}" if result.reason else ""
-    found = f" {json.dumps(result.result)}" if result.result else ""
-    return f"{what}: {result.outcome}{why}{found}"
