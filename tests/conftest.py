@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -28,6 +29,9 @@ settings.register_profile("same-examples", _ANY_MACHINE, derandomize=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background job ignores Ctrl-C, and so would each program that tests start.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("new-examples" if config.getoption("--full") else "same-examples")
 
 

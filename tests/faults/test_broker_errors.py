@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -49,9 +50,14 @@ def _share_through_outbox(mast: Mast) -> float:
     live, before = mast.in_kafka("pressure"), mast.status()
     mast.sample(300)
     eventually(lambda: mast.in_kafka("pressure"), until=lambda now: now > live + 80)
-    after = mast.status()
-    drained, confirmed = (after[key] - before[key] for key in ("drained", "confirmed"))
-    return float(drained / (drained + confirmed))
+    # The status is of the daemon's last turn, which may have been before these.
+    after = eventually(mast.status, until=lambda now: _taken(now) > _taken(before))
+    return float((after["drained"] - before["drained"]) / (_taken(after) - _taken(before)))
+
+
+def _taken(status: dict[str, Any]) -> int:
+    """How many readings Kafka has taken so far."""
+    return int(status["drained"] + status["confirmed"])
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
