@@ -119,6 +119,12 @@ class OwnTopics(Protocol):
         """Take a message; True where the session's greeting is to be published again."""
 
 
+REFUSALS: Final = (
+    "login", "certificate", "protocol", "config", "permission", "topic", "quota", "unreachable",
+)  # fmt: skip
+"""Of what kind it is that Kafka has against this gateway; the last: nobody answers."""
+
+
 class ParkedTopic(NamedTuple):
     """Since when (monotonic) a Kafka topic takes nothing, and why: its latest refusal."""
 

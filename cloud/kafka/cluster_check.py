@@ -144,4 +144,5 @@ def _reason(errors: Sequence[KafkaError], bootstrap_servers: str, properties: Ma
     text = str((causes or errors)[-1].str())
     if causes and causes[-1].code() == KafkaError._AUTHENTICATION:
         return text
-    return listener_fault(bootstrap_servers, properties) or text
+    fault = listener_fault(bootstrap_servers, properties)
+    return text if fault is None else fault.text

@@ -12,7 +12,7 @@ import ssl
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 _TIMEOUT_S: Final = 3.0
 _DEFAULT_PORT: Final = 9092
@@ -22,7 +22,14 @@ _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _NOT_YET, _EXPIRED, _UNKNOWN, _OTHER_HOST = 9, 10, (18, 19, 20, 21), (62, 63, 64)
 
 
-def listener_fault(bootstrap_servers: str, properties: Mapping[str, str]) -> str | None:
+class Fault(NamedTuple):
+    """What a listener has against us: ``text`` names the property that mends it."""
+
+    kind: Literal["protocol", "certificate"]
+    text: str
+
+
+def listener_fault(bootstrap_servers: str, properties: Mapping[str, str]) -> Fault | None:
     """What is wrong and which property mends it; None where no listener is reached or all seems right."""
     protocol = properties.get("security.protocol", "plaintext").lower()
     for server in bootstrap_servers.split(","):
@@ -42,18 +49,19 @@ def address_of(server: str) -> tuple[str, int]:
     return host.strip("[]"), int(port) if port.isdigit() else _DEFAULT_PORT
 
 
-def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str]) -> str | None:
+def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str]) -> Fault | None:
     """Raises OSError where the address isn't reached."""
     login = protocol.startswith("sasl_")
     if not _speaks_tls(address):
         if protocol.endswith("ssl"):
             right = "SASL_PLAINTEXT" if login else "PLAINTEXT, or SASL_PLAINTEXT with a login"
-            return f"its listener has no TLS: security.protocol must be {right}, or the port another one"
+            text = f"its listener has no TLS: security.protocol must be {right}, or the port another one"
+            return Fault("protocol", text)
         answers = _answers(socket.create_connection(address, _TIMEOUT_S))
         return _wants_login("SASL_PLAINTEXT") if answers and not login else None
     if not protocol.endswith("ssl"):
         right = "SASL_SSL" if login else "SSL, or SASL_SSL with a login"
-        return f"its listener wants TLS: security.protocol must be {right}"
+        return Fault("protocol", f"its listener wants TLS: security.protocol must be {right}")
     try:
         context = tls_context(properties)
     except (OSError, ValueError):
@@ -63,9 +71,9 @@ def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str
     try:
         answers = _answers(context.wrap_socket(raw, server_hostname=address[0]))
     except ssl.SSLCertVerificationError as error:
-        return _distrusted(error, address[0])
+        return Fault("certificate", _distrusted(error, address[0]))
     except ssl.SSLError as error:
-        return _refused(error)
+        return Fault("certificate", _refused(error))
     finally:
         raw.close()
     return _wants_login("SASL_SSL") if answers and not login else None
@@ -119,9 +127,10 @@ def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def _wants_login(protocol: str) -> str:
-    return (
-        f"its listener answers, and wants a login: security.protocol must be {protocol}, with sasl.mechanism"
+def _wants_login(protocol: str) -> Fault:
+    return Fault(
+        "protocol",
+        f"its listener answers, and wants a login: security.protocol must be {protocol}, with sasl.mechanism",
     )
 
 

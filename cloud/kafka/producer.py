@@ -13,12 +13,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, ThrottleEvent
 
 from cloud.errors import CloudError, Undelivered
-from cloud.kafka.listener_probe import listener_fault
+from cloud.kafka.listener_probe import Fault, listener_fault
 
 log = logging.getLogger(__name__)
 # librdkafka repeats each failed connect every second; ``_on_error`` logs each reason once per outage.
@@ -48,6 +48,9 @@ _TOPIC_FAULTS: Final = frozenset(
 )
 """Missing, misnamed or forbidden: the operator's to mend."""
 
+Refusal = Literal["login", "certificate", "protocol", "config", "unreachable"]
+
+_LOGIN_FAULTS: Final = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 _VAGUE: Final = frozenset({KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 """Errors whose text is the same for several faults of certificates and protocols, or none."""
 
@@ -129,7 +132,7 @@ class KafkaSink(Generic[T]):
         self._reported: set[str] = set()
         self.problem: str | None = None
         """Why records don't come through, as far as librdkafka reports it; None since one did."""
-        self._fault: str | None = None
+        self._fault: Fault | None = None
         self._limited_s = float("-inf")
         try:
             self._producer = self._make(self._config)
@@ -196,7 +199,18 @@ class KafkaSink(Generic[T]):
     @property
     def reason(self) -> str | None:
         """``problem`` in words that name the remedy, where the listener was reached and has it against us."""
-        return self._fault if self.problem is not None and self._fault is not None else self.problem
+        return self._fault.text if self.problem is not None and self._fault is not None else self.problem
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """``reason`` in a word, for programs; None where there is none."""
+        if self.problem is None:
+            return None
+        if self._fault is not None:
+            return self._fault.kind
+        if not self.usable:
+            return "config"
+        return "login" if self.problem.startswith(_LOGIN_FAULTS) else "unreachable"
 
     @property
     def limited(self) -> str | None:
@@ -267,7 +281,7 @@ class KafkaSink(Generic[T]):
         if config is not self._config:
             return
         if fault is not None and fault != self._fault:
-            log.warning("event=kafka.listener_refuses reason=%s", fault)
+            log.warning("event=kafka.listener_refuses reason=%s", fault.text)
         self._fault = fault
 
     def _on_throttle(self, event: ThrottleEvent) -> None:

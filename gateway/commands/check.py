@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal
+
 from cloud.toml_problems import Problem
 from gateway.commands.arguments import FAILED, OK, add_config, add_json
 from gateway.config import Config, check
@@ -84,6 +86,10 @@ def _summary(config: Config) -> tuple[dict[str, Any], str]:
             f", in batches of {config.uplink.batch_s:g} s: until then readings are on the card and raise"
             " no alert (uplink.batch_s)"
         )
+        # Where megabytes cost, what costs some without a reading is said before.
+        for section, size in capacity.reader_bytes(config).items():
+            facts[f"{section}_bytes_a_month"] = round(size)
+            late += f"; [{section}] costs {decimal(round(size))} a month"
     return facts, (
         f"good: gateway {facts['gateway']} on board {facts['board']}: {_count(facts['sensors'], 'sensor')}, "
         f"{_count(facts['channels'], 'channel')}, {facts['readings_per_s']:g} readings/s"

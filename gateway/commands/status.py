@@ -21,6 +21,7 @@ from gateway.commands.arguments import (
     add_timeout,
 )
 from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, SLOW_UPLINK
+from gateway.commands.doctor.traffic import counts_text, downlink_text, http_text
 from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.status.client import NoStatus, fetch, listen_address
 from gateway.system.times import duration_text
@@ -65,6 +66,22 @@ def run(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _traffic(status: Mapping[str, Any]) -> str:
+    """What passes between Kafka and local devices, a line each."""
+    text = ""
+    commands, downlinks = status.get("commands") or {}, status.get("downlinks") or {}
+    for name, each in (("commands", commands), ("downlinks", downlinks)):
+        if each.get("problem"):
+            text += f"\n{name} can't be read: {each['problem']}"
+    if commands.get("results"):
+        text += f"\ncommands: {counts_text(commands['results'])}"
+    for topic, counts in (downlinks.get("topics") or {}).items():
+        text += f"\ndownlink {downlink_text(topic, counts)}"
+    if (http := status.get("http") or {}).get("port") is not None:
+        text += f"\nhttp {http_text(http)}"
+    return text
+
+
 def _summary(status: Mapping[str, Any]) -> str:
     broker = "connected" if status.get("mqtt_connected") else "not connected"
     dropped = status.get("broker_dropped")
@@ -76,7 +93,8 @@ def _summary(status: Mapping[str, Any]) -> str:
         problem = f"\noutbox can't be written, {records} of its records are in memory only ({size} bytes): "
         problem += str(status["outbox_problem"])
     if status.get("kafka_problem"):
-        problem += f"\nKafka: {status['kafka_problem']}"
+        kind = status.get("kafka_refusal") or "unreachable"
+        problem += f"\nKafka ({kind}): {status['kafka_problem']}"
     if status.get("kafka_late_s"):
         problem += f"\nKafka confirms after {status['kafka_late_s']:g} s: {SLOW_UPLINK}"
     for topic, parked in (status.get("parked") or {}).items():
@@ -85,8 +103,7 @@ def _summary(status: Mapping[str, Any]) -> str:
         )
     for name, relay in (status.get("relays") or {}).items():
         problem += f"\nrelay {name}: {relay['state']} ({relay['problem'] or relay['why']})"
-    if (commands := status.get("commands") or {}).get("problem"):
-        problem += f"\ncommands can't be read: {commands['problem']}"
+    problem += _traffic(status)
     if status.get("site_moved_m") is not None:
         problem += f"\n{SITE_MOVED.format(status['site_moved_m'])}: {SITE_REMEDY}"
     for each in (status.get("config") or {}).get("problems", ()):

@@ -74,6 +74,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
     now_s, confirmed_ago_s = time.monotonic(), forwarder.confirmed_ago_s
     # Read once: the main thread may set it to None meanwhile.
     late_s, moved_m = forwarder.kafka.late_s, gateway.site_watch.moved_m
+    parked = forwarder.kafka.parked()
     return {
         "gateway": config.gateway.id,
         "run": gateway.run,
@@ -106,9 +107,10 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "sensor_retries": dict(gateway.context.retries),
         "parked": {
             topic: {"for_s": round(now_s - each.since_s), "problem": each.problem}
-            for topic, each in forwarder.kafka.parked().items()
+            for topic, each in parked.items()
         },
         "kafka_problem": gateway.kafka.problem,
+        "kafka_refusal": gateway.kafka.refusal(parked.values()),
         "kafka_late_s": None if late_s is None else round(late_s, 2),
         "outbox_bytes": forwarder.outbox.size_bytes,
         "outbox_max_bytes": config.outbox.max_bytes,

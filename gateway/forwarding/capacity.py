@@ -23,6 +23,10 @@ _FEW_RECORDS: Final = 200
 # Beside its rows the file has the tree's pages: 1 to 20 % of what the rows take (measured).
 _TREE_SHARE: Final = 1.1
 _READ_AGAIN_S: Final = 60.0
+_IDLE_READER_BYTES: Final = 25e6
+_LOOK_BYTES: Final = 809.0
+_LOOK_EVERY_S: Final = 60.0
+"""Of a reader on a connection of its own: idle in 30 days, or a look with a batch (both measured)."""
 
 
 def channels(config: Config) -> int:
@@ -76,6 +80,17 @@ def room_bytes(config: Config, used_bytes: int, free_bytes: int, ballast_bytes: 
     log_bytes = 2 * min(_LOG_BYTES, config.outbox.max_bytes // 16)
     on_disk = used_bytes + max(free_bytes - config.outbox.min_free_disk, 0)
     return max(min(config.outbox.max_bytes, on_disk) - ballast_bytes - log_bytes, 0)
+
+
+def reader_bytes(config: Config) -> dict[str, float]:
+    """What waiting for records from Kafka takes in 30 days, in bytes both ways, by section of the config."""
+    month_s = 30 * _SECONDS_A_DAY
+    if config.uplink.mode == "metered":
+        each = _LOOK_BYTES * month_s / max(config.uplink.batch_s, _LOOK_EVERY_S)
+    else:
+        each = _IDLE_READER_BYTES
+    reads = {"commands": bool(config.commands.allow), "downlink": bool(config.downlinks)}
+    return {name: each for name, wanted in reads.items() if wanted}
 
 
 def days(room: float, config: Config, per_reading: float) -> float:

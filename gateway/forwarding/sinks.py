@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cloud.kafka.producer import METERED_PROPERTIES, KafkaSink
 from gateway.config import Config
 from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import Entry
+from gateway.ports import ParkedTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,14 @@ class KafkaSinks:
     def problem(self) -> str | None:
         """Why new messages don't come through, else that a quota holds some back; None where all is well."""
         return self.live.reason or self.live.limited or self.backlog.limited
+
+    def refusal(self, parked: Iterable[ParkedTopic]) -> str | None:
+        """One of ``REFUSALS``, by the producer or else by the topics that take nothing; None: all is well."""
+        if self.live.refusal is not None:
+            return self.live.refusal
+        for topic in parked:
+            return "permission" if "AUTHORIZATION" in topic.problem else "topic"
+        return "quota" if self.problem is not None else None
 
     def close(self) -> None:
         """Give up what is open and end."""

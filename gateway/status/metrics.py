@@ -14,6 +14,8 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from gateway.ports import REFUSALS
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 # fieldgate_KEY_total, by the status's key.
@@ -80,6 +82,8 @@ class _Snapshot(Collector):
         yield _gauge("fieldgate_config_problems", "Errors of the config that is in force.", ({}, problems))
         parked = (({"topic": topic}, each["for_s"]) for topic, each in (status.get("parked") or {}).items())
         yield _gauge("fieldgate_topic_parked_seconds", "How long a topic has taken nothing.", *parked)
+        refusals = (({"reason": each}, status.get("kafka_refusal") == each) for each in REFUSALS)
+        yield _gauge("fieldgate_kafka_refuses", "1 for what Kafka refuses us for, else 0.", *refusals)
         uplinks = (({"state": state}, status.get("uplink") == state) for state in _UPLINKS)
         yield _gauge("fieldgate_uplink", "1 for the state of the uplink, else 0.", *uplinks)
         commands = CounterMetricFamily("fieldgate_commands", "Commands answered.", labels=["result"])

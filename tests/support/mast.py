@@ -74,6 +74,15 @@ class GatewayProcess:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def path(self) -> Path:
+        """The config file's."""
+        return self._config
+
+    def write(self, config: str) -> None:
+        """Another text for the file, which counts from the next start or reload on."""
+        self._config.write_text(config)
+
     def config(self) -> str:
         """The file as it is."""
         return self._config.read_text()
@@ -84,6 +93,12 @@ class GatewayProcess:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/api/status", timeout=30) as answer:
             status: dict[str, Any] = json.load(answer)
         return status
+
+    def metrics(self) -> list[str]:
+        """The lines that Prometheus scrapes."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/metrics", timeout=30) as answer:
+            text: str = answer.read().decode()
+        return text.splitlines()
 
     def status_now(self) -> dict[str, Any]:
         """The status, or nothing before it is served."""

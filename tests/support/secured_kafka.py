@@ -61,6 +61,25 @@ def make_certificates(directory: Path) -> None:
             "-passout", "pass:key-sesame", "-v1", "PBE-SHA1-3DES")  # fmt: skip
 
 
+def make_wrong_certificates(directory: Path) -> None:
+    """Of the authority that ``make_certificates`` made: brokers' ``expired`` and ``elsewhere``."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=directory)
+
+    (directory / "index.txt").touch()
+    (directory / "ca.cnf").write_text(
+        "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\nnew_certs_dir = .\nrand_serial = yes\n"
+        "default_md = sha256\npolicy = any\ncopy_extensions = copy\n[any]\ncommonName = supplied\n"
+    )
+    for name, address, last_day in (("expired", "127.0.0.1", "2020"), ("elsewhere", "10.1.2.3", "2049")):
+        openssl("req", "-new", "-key", "broker.key", "-subj", f"/CN={name}", "-out", f"{name}.csr",
+                "-addext", f"subjectAltName=IP:{address}")  # fmt: skip
+        openssl("ca", "-batch", "-config", "ca.cnf", "-cert", "ca.pem", "-keyfile", "ca.key",
+                "-in", f"{name}.csr", "-out", f"{name}.pem", "-notext",
+                "-startdate", "20200101000000Z", "-enddate", f"{last_day}0102000000Z")  # fmt: skip
+
+
 class SecuredBroker(LocalBroker):
     """``bootstrap_servers`` is the listener without a login; ``scram`` and ``mtls`` are the others."""
 
@@ -83,6 +102,13 @@ class SecuredBroker(LocalBroker):
                 )
             )  # fmt: skip
         return properties
+
+    def wear(self, name: str) -> None:
+        """Start again with another certificate."""
+        self.stop()
+        parts = (self.certificates / file for file in ("broker.key", f"{name}.pem"))
+        (self.certificates / "broker.both").write_text("".join(part.read_text() for part in parts))
+        self.start()
 
     def set_password(self, user: str, password: str) -> None:
         """Make a SCRAM user, or change the password."""

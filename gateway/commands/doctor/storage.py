@@ -88,13 +88,14 @@ def _capacity(config: Config, used: int, free: int) -> Finding:
 
 def volume(config: Config) -> Finding:
     """Megabytes a month."""
-    rate = capacity.readings_per_s(config)
+    rate, readers = capacity.readings_per_s(config), capacity.reader_bytes(config)
+    waiting = "".join(f"; {decimal(round(size))} to wait for {name}" for name, size in readers.items())
     if not rate:
-        return Finding("volume", "ok", "no sensors of its own")
+        return Finding("volume", "ok", f"no sensors of its own{waiting}")
     metered = config.uplink.mode == "metered"
     points, at = (_BATCH_BYTES, rate * config.uplink.batch_s) if metered else (_LIVE_BYTES, rate)
     each = capacity.between(points, at)
-    month = rate * each * _MONTH_S
+    month = rate * each * _MONTH_S + sum(readers.values())
     how = f"batches of {config.uplink.batch_s:g} s" if metered else "live"
-    found = f"about {decimal(round(month))} a month ({how}, {each:.0f} bytes a reading both ways)"
+    found = f"about {decimal(round(month))} a month ({how}, {each:.0f} bytes a reading both ways{waiting})"
     return Finding("volume", "ok", found)

@@ -7,6 +7,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
+from cloud.kafka.listener_probe import Fault
 from cloud.kafka.producer import KafkaSink
 
 DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
@@ -34,3 +35,22 @@ def test_a_wrong_password_shows_though_the_outage_began_with_another_reason(
     ]
     assert (sink.problem or "").startswith("_AUTHENTICATION: k:9092/1: SASL authentication error")
     sink.close()
+
+
+def test_what_kafka_refuses_is_a_word_too(caplog: pytest.LogCaptureFixture) -> None:
+    sink = KafkaSink[None]("127.0.0.1:1", "client", {})
+    assert sink.refusal is None
+    sink._on_error(refused(0))
+    assert sink.refusal == "unreachable"
+    sink._on_error(login(302))
+    sink._on_error(DOWN)
+    assert sink.refusal == "login"
+    sink._on_error(KafkaError(KafkaError._SSL, "certificate verify failed"))
+    sink._fault = Fault("certificate", "the broker's certificate has expired")
+    assert (sink.refusal, sink.reason) == ("certificate", "the broker's certificate has expired")
+    sink.close()
+    broken = KafkaSink[None]("127.0.0.1:1", "client", {"ssl.ca.location": "/nowhere/ca.pem"})
+    broken.problem = broken.problem or "ssl.ca.location: no such file"
+    broken._producer = None
+    assert broken.refusal == "config"
+    broken.close()
