@@ -16,12 +16,13 @@ from cloud.errors import CloudError
 from cloud.kafka.key_reader import KeyReader, Place
 from cloud.kafka.producer import DEFAULTS
 from cloud.wire.command_records import WITH_TARGET, Command, CommandResult, parse_command, parse_result
-from cloud.wire.fields import InvalidFields, format_time
-from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC
+from cloud.wire.fields import InvalidFields, format_time, time_of
+from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC, SUPPORT_TOPIC
 
 log = logging.getLogger(__name__)
 
 _STEP_S: Final = 0.25
+_CLOCKS_APART_US: Final = 600_000_000
 
 
 def new_command(gateway: str, action: str, target: str, args: Mapping[str, Any], expires_s: float) -> Command:
@@ -82,6 +83,17 @@ class CommandClient:
                     continue
                 if fetched.key == self._key and result.id == command.id:
                     return result
+        return None
+
+    def bundle(self, command: Command) -> bytes | None:
+        """The support bundle that a command had made; None where it doesn't come in time."""
+        begin_ms = (time_of("issued_at", command.issued_at) - _CLOCKS_APART_US) // 1000
+        with closing(self._reader(SUPPORT_TOPIC, begin_ms)) as reader:
+            until_s = time.monotonic() + self._timeout_s
+            while (left_s := until_s - time.monotonic()) > 0:
+                fetched = reader.read(min(_STEP_S, left_s))
+                if fetched is not None and fetched.headers.get("command") == command.id.encode():
+                    return fetched.value
         return None
 
     def since(self, time_ms: int) -> list[tuple[Command, CommandResult | None]]:

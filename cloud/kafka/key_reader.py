@@ -24,6 +24,7 @@ class Fetched(NamedTuple):
     key: bytes | None
     value: bytes
     then: Place
+    headers: Mapping[str, bytes | str | None] = {}
 
 
 class KeyReader(Reader):
@@ -53,7 +54,10 @@ class KeyReader(Reader):
         then = Place(message.partition(), (message.offset() or 0) + 1, time_ms)
         key, value = message.key(), message.value()
         return Fetched(
-            key if isinstance(key, bytes) else None, value if isinstance(value, bytes) else b"", then
+            key if isinstance(key, bytes) else None,
+            value if isinstance(value, bytes) else b"",
+            then,
+            dict(message.headers() or ()),
         )
 
     def _places(self) -> Sequence[TopicPartition]:

@@ -25,6 +25,7 @@ from cloud.wire.reading_records import (
     READING_TOPIC_PREFIX,
     RUNS_TOPIC,
     STATUS_TOPIC,
+    SUPPORT_TOPIC,
 )
 from cloud.wire.site_records import SITES_TOPIC
 
@@ -35,6 +36,7 @@ _PLAIN: Final = (
     EVENTS_TOPIC,
     COMMANDS_TOPIC,
     COMMAND_RESULTS_TOPIC,
+    SUPPORT_TOPIC,
     ALERTS_TOPIC,
     DEAD_LETTER_TOPIC,
 )

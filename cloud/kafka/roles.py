@@ -20,6 +20,7 @@ from cloud.wire.reading_records import (
     READING_TOPIC_PREFIX,
     RUNS_TOPIC,
     STATUS_TOPIC,
+    SUPPORT_TOPIC,
 )
 from cloud.wire.site_records import SITES_TOPIC
 
@@ -28,7 +29,7 @@ CLUSTER: Final = "kafka-cluster"
 
 _SENT: Final = (
     STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, COMMAND_RESULTS_TOPIC,
-    DEAD_LETTER_TOPIC,
+    DEAD_LETTER_TOPIC, SUPPORT_TOPIC,
 )  # fmt: skip
 _DESCRIBES: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, ALERTS_TOPIC)
 """What an analyst reads beside the readings."""

@@ -40,6 +40,7 @@ STATUS_TOPIC: Final = "gateway.status"
 ALERTS_TOPIC: Final = "gateway.alerts"
 COMMANDS_TOPIC: Final = "gateway.commands"
 COMMAND_RESULTS_TOPIC: Final = "gateway.command-results"
+SUPPORT_TOPIC: Final = "gateway.support"
 READING_TOPIC_PREFIX: Final = "mqtt."
 
 GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9

@@ -18,6 +18,7 @@ from cloud.wire.reading_records import (
     READING_TOPIC_PREFIX,
     RUNS_TOPIC,
     STATUS_TOPIC,
+    SUPPORT_TOPIC,
     reading_topic,
 )
 from cloud.wire.site_records import SITES_TOPIC
@@ -183,6 +184,7 @@ def wanted_topics(config: Config) -> set[str]:
     topics = {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
     topics |= {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
     topics |= {COMMAND_RESULTS_TOPIC} if config.commands.allow else set()
+    topics |= {SUPPORT_TOPIC} if config.commands.allows("support-bundle", "") else set()
     topics |= {SITES_TOPIC} if config.site.position is not None else set()
     for forward in config.forwards:
         template = forward.topic or (RAW_TOPIC if forward.payload == "raw" else config.kafka.topic)

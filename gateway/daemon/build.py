@@ -46,6 +46,7 @@ from gateway.remote.actions import Action
 from gateway.remote.downlinks import Downlinks
 from gateway.remote.executor import Executor
 from gateway.remote.receiver import CommandReceiver, clock_wait
+from gateway.remote.support import made_by_command, support_bundle
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
@@ -196,11 +197,12 @@ def build(
     reload = Reload(path, overrides, parts, page)
     actions |= {
         "switch": remote.switch(interlocks),
-        "read": remote.read(config_in_force, last.own),
+        "read": remote.read(config_in_force, last.own, life.stop.wait),
         "interval": remote.interval(config_in_force, reload.wait_for),
         "reload": remote.reload(reload.wait_for),
         "publish": remote.publish(config.mqtt.topic_root, to_device),
         "self-test": remote.self_test(partial(status_of, parts)),
+        "support-bundle": support_bundle(made_by_command(path, life.stop), inbox.announce),
     }
 
     def control(request: Mapping[str, Any]) -> Mapping[str, Any]:

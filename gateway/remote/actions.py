@@ -5,6 +5,7 @@ Arguments that an action doesn't know are refused: half a command is another one
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -17,6 +18,10 @@ from gateway.control.interlocks import Interlocks, NotSwitched
 
 Action = Callable[[Command], Mapping[str, Any]]
 _T = TypeVar("_T")
+
+_LONGEST_FRESH_S: Final = 60.0
+_SLOW_READ_S: Final = 10.0
+_LOOK_S: Final = 0.1
 
 _LATER: Final = "lasts until the config is loaded again: a reload, a restart"
 _TESTED: Final = (
@@ -36,6 +41,10 @@ class NotDone(Exception):
 
 class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
+
+
+class _Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    fresh: bool = False
 
 
 class _Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,16 +76,46 @@ def switch(interlocks: Interlocks) -> Action:
     return carry_out
 
 
-def read(config: Callable[[], Config], last: Callable[[], Mapping[str, Mapping[str, Any]]]) -> Action:
-    """The last reading of each of a sensor's channels, with its time."""
+def read(
+    config: Callable[[], Config],
+    last: Callable[[], Mapping[str, Mapping[str, Any]]],
+    stopped: Callable[[float], bool],
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Action:
+    """The last reading of each of a sensor's channels, with its time; ``fresh``: the next one.
+
+    ``stopped`` waits for so many seconds; whether the daemon stops.
+    """
+
+    def of(sensor: str) -> dict[str, Mapping[str, Any]]:
+        readings = last()
+        return {name: readings[name] for name in readings if name.rpartition(".")[0] == sensor}
+
+    def next_of(sensor: str, interval_s: float) -> dict[str, Mapping[str, Any]]:
+        # None is taken off the grid: it would be a second one in its interval.
+        if interval_s > _LONGEST_FRESH_S:
+            every = f"it is read every {interval_s:g} s, and fresh waits for at most {_LONGEST_FRESH_S:g} s"
+            raise NotDone("OUT_OF_BOUNDS", f"{every}: command a shorter interval first")
+        before = {name: each["seq"] for name, each in of(sensor).items()}
+        # What is counted comes at the end of the next whole interval.
+        until_s = monotonic() + 2 * interval_s + _SLOW_READ_S
+        while True:
+            now = of(sensor)
+            if now and all(each["seq"] != before.get(name) for name, each in now.items()):
+                return now
+            if monotonic() >= until_s:
+                return {}
+            if stopped(_LOOK_S):
+                raise NotDone("STOPPING", "the gateway stops", refused=False)
 
     def carry_out(command: Command) -> Mapping[str, Any]:
-        _arguments(command, _Nothing)
+        fresh = _arguments(command, _Read).fresh
         sensor = _sensor(config(), command.target)
-        readings = last()
-        own = {name: readings[name] for name in readings if name.rpartition(".")[0] == sensor}
+        interval_s = next(each.interval_s for each in config().sensors if each.name == sensor)
+        own = next_of(sensor, interval_s) if fresh else of(sensor)
         if not own:
-            raise NotDone("NO_READING", f"{sensor} has had no reading yet", refused=False)
+            missing = "gives no reading" if fresh else "has had no reading yet"
+            raise NotDone("NO_READING", f"{sensor} {missing}", refused=False)
         return {"readings": own}
 
     return carry_out
@@ -101,7 +140,7 @@ def reload(load: Callable[[Mapping[str, object]], str | None]) -> Action:
     """Load the gateway's config file again."""
 
     def carry_out(command: Command) -> Mapping[str, Any]:
-        _arguments(command, _Nothing)
+        no_arguments(command)
         _loaded(load({}))
         return {}
 
@@ -112,7 +151,7 @@ def self_test(status: Callable[[], Mapping[str, Any]]) -> Action:
     """How the gateway's parts are, as its status has it; ``ok`` where none has a problem."""
 
     def carry_out(command: Command) -> Mapping[str, Any]:
-        _arguments(command, _Nothing)
+        no_arguments(command)
         found = status()
         tested = {name: found[name] for name in _TESTED}
         relays = {name: each["problem"] for name, each in found["relays"].items() if each["problem"]}
@@ -137,6 +176,11 @@ def publish(root: str, send: Callable[[str, bytes], bool]) -> Action:
         return {"bytes": len(payload)}
 
     return carry_out
+
+
+def no_arguments(command: Command) -> None:
+    """Raises NotDone where there are any."""
+    _arguments(command, _Nothing)
 
 
 def _arguments(command: Command, kind: type[_T]) -> _T:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin._acl import AclOperation
 
 from cloud.kafka.provision import provision_topics
 from gateway.commands.demo.mosquitto import LocalMosquitto
@@ -23,6 +24,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.timeout(1200)
 def test_an_expired_and_a_foreign_certificate_are_named_everywhere_and_cost_nothing(
     tmp_path: Path, mosquitto: LocalMosquitto, full: bool
 ) -> None:
@@ -30,7 +32,7 @@ def test_an_expired_and_a_foreign_certificate_are_named_everywhere_and_cost_noth
         pytest.skip("five starts of a broker; test_sink_errors.py and test_listener_probe.py have the texts")
     with SecuredBroker(tmp_path / "kafka") as broker:
         provision_topics(broker.bootstrap_servers, partitions=1)
-        broker.allow("mast-07")
+        broker.allow("mast-07", AclOperation.ALL)
         make_wrong_certificates(broker.certificates)
         files = {"ssl.ca.location": "ca.pem", "ssl.certificate.location": "mast-07.pem",
                  "ssl.key.location": "mast-07.key"}  # fmt: skip

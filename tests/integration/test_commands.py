@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -42,7 +43,9 @@ action = "switch"
 target = "heater"
 args = { state = "off", for_s = 1800 }
 """
-ALLOW = ["switch heater", "read", "interval cup", "self-test", "publish devices/fan/set"]
+ALLOW = [
+    "switch heater", "read", "interval cup", "self-test", "publish devices/fan/set", "support-bundle",
+]  # fmt: skip
 
 
 def mast_config(name: str, *allow: str, **uplink: Any) -> str:
@@ -147,6 +150,15 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
         )
         code, result = sent("read", "dht")
         assert result["result"]["readings"]["dht.temperature"]["unit"] == "Cel"
+        before = result["result"]["readings"]["dht.temperature"]["seq"]
+        code, result = sent("read", "dht", "--arg", "fresh=true")
+        assert result["result"]["readings"]["dht.temperature"]["seq"] > before
+        bundle = tmp_path / "bundle.tar.gz"
+        code, result = sent("support-bundle", "-o", str(bundle))
+        assert (code, result["result"]["bytes"]) == (0, bundle.stat().st_size)
+        with tarfile.open(bundle) as opened:
+            names = {Path(each).name for each in opened.getnames()}
+        assert names >= {"manifest.json", "status.json", "doctor.json", "outbox.json"}
         with subscribed(mosquitto, "devices/fan/set") as payloads:
             assert sent("publish", "devices/fan/set", "--arg", "payload=5")[0] == 0
             eventually(lambda: payloads, until=lambda found: found == [b"5"])

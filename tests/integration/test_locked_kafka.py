@@ -51,7 +51,7 @@ mqtt_topic = "devices/{key}"
 READINGS: Final = {name for name in TOPICS if name.startswith("mqtt.")}
 GATEWAYS: Final = {
     f"gateway.{name}" for name in
-    ("status", "runs", "channels", "sites", "events", "command-results", "dead-letter")
+    ("status", "runs", "channels", "sites", "events", "command-results", "dead-letter", "support")
 }  # fmt: skip
 DESCRIBED: Final = {f"gateway.{name}" for name in ("status", "runs", "channels", "sites", "events", "alerts")}
 WRITES: Final = {

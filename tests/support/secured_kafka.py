@@ -83,6 +83,8 @@ def make_wrong_certificates(directory: Path) -> None:
 class SecuredBroker(LocalBroker):
     """``bootstrap_servers`` is the listener without a login; ``scram`` and ``mtls`` are the others."""
 
+    start_timeout_s = 150.0
+
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.certificates = self.directory / "certificates"

@@ -165,6 +165,7 @@ class Demo:
             "outbox_records": sum(run.pending for run in accounts),
             "statistics_rows": counts.statistics_rows,
             "alerts": counts.alerts,
+            **self._switched(),
             "seconds": round(time.monotonic() - self._started_s, 1),
             "missing": missing,
             "channels": {
@@ -178,6 +179,15 @@ class Demo:
             "restarts": {name: part.restarts for name, part in self._stack.parts.items()},
             "interval": self._options.interval,
             "lake": str(self._layout.lake),
+        }
+
+    def _switched(self) -> dict[str, Any]:
+        """What the last run of the gateway made of commands, by outcome or reason, and its relays."""
+        status = self._observer.latest.status or {}
+        relays = (status.get("relays") or {}).items()
+        return {
+            "commands": dict((status.get("commands") or {}).get("results") or {}),
+            "relays": {name: {"state": each["state"], "switches": each["switches"]} for name, each in relays},
         }
 
     def _picture(self) -> Picture:

@@ -19,7 +19,7 @@ from gateway.commands.demo.supervision import State
 from gateway.commands.reading_rows import channel_table, channels_of
 
 _LINE_EVERY_S: Final = 5.0
-_LINES_AROUND_CHANNELS: Final = 10
+_LINES_AROUND_CHANNELS: Final = 11
 _STYLE: Final = {
     State.WAITING: "dim",
     State.STARTING: "yellow",
@@ -79,7 +79,7 @@ class LineView:
             self._states[name] = state
         if picture.elapsed_s - self._summary_s >= _LINE_EVERY_S:
             self._summary_s = picture.elapsed_s
-            self._write(picture, f"{_flow(picture)}; {_stored(picture.seen)}")
+            self._write(picture, f"{_flow(picture)}; {_stored(picture.seen)}; {_switched(picture.seen)}")
 
     def _write(self, picture: Picture, text: str) -> None:
         self._stream.write(f"{_clock(picture.elapsed_s)} {text}\n")
@@ -97,7 +97,7 @@ def render(picture: Picture, height: int, now: datetime) -> RenderableType:
     shown = dict(list(channels.items())[:room])
     left_out = len(channels) - len(shown)
     body: list[RenderableType] = [_head(picture), _components(picture)]
-    body += [Text(_flow(picture)), Text(_stored(picture.seen)), Text()]
+    body += [Text(_flow(picture)), Text(_stored(picture.seen)), Text(_switched(picture.seen)), Text()]
     if shown:
         body.append(channel_table(shown, now if picture.live_time else None))
     else:
@@ -146,6 +146,15 @@ def _stored(seen: Observation) -> str:
         f"Kafka {records} records; tables: readings {counts.rows}, "
         f"statistics {counts.statistics_rows}, alerts {counts.alerts}, quarantine {counts.quarantined}"
     )
+
+
+def _switched(seen: Observation) -> str:
+    """The relays as they are, and what became of commands."""
+    status = seen.status or {}
+    relays = [f"{name} {relay['state']}" for name, relay in (status.get("relays") or {}).items()]
+    results = ((status.get("commands") or {}).get("results") or {}).items()
+    commands = ", ".join(f"{name} {count}" for name, count in results) or "none"
+    return f"Relays: {', '.join(relays) or 'none'}; commands: {commands}"
 
 
 def _clock(seconds: float) -> str:

@@ -34,6 +34,8 @@ def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
         "in_flight": 0,
         "outbox_records": 0,
         "uplink": "healthy",
+        "relays": {"heater": {"state": "off"}},
+        "commands": {"results": {"done": 2, "EXPIRED": 1}},
         "channels": {f"cup-{number:02}.wind_speed": last for number in range(channels)},
     } | changes
 
@@ -76,8 +78,8 @@ def test_forwarded_channels_stand_below_and_are_marked() -> None:
     shed = {"time": "2026-11-21T07:35:00.000Z", "value": 21.5, "unit": "Cel", "quality": 2, "reasons": []}
     changed = status(forwarded_channels={"a-shed.temperature": {**shed, "source": "forwarded"}})
     lines = drawn(picture(seen=replace(SEEN, status=changed)), 40)
-    assert lines[8].split()[:2] == ["a-shed.temperature", "21.500"]
-    assert lines[8].split()[-1] == "forwarded"
+    assert lines[9].split()[:2] == ["a-shed.temperature", "21.500"]
+    assert lines[9].split()[-1] == "forwarded"
 
 
 def test_the_picture() -> None:
@@ -87,15 +89,16 @@ def test_the_picture() -> None:
     assert lines[1] == "jobs starting   mosquitto up   kafka down (restarts 2)   gateway up"
     assert lines[2] == "10.0 readings/s, sampled 80, in flight 0, uplink healthy, outbox 0"
     assert lines[3] == "Kafka 120 records; tables: readings 110, statistics 4, alerts 1, quarantine 9"
-    assert lines[5].split() == ["channel", "value", "unit", "quality", "time", "age", "reasons"]
-    assert lines[6].split() == (
+    assert lines[4] == "Relays: heater off; commands: done 2, EXPIRED 1"
+    assert lines[6].split() == ["channel", "value", "unit", "quality", "time", "age", "reasons"]
+    assert lines[7].split() == (
         ["cup-00.wind_speed", "7.235", "m/s", "suspect", "07:35:00", "2", "s", "STUCK_VALUE"]
     )
     assert lines[-1] == "Tables: here"
 
 
 def test_replayed_time_has_no_age() -> None:
-    assert drawn(picture(live_time=False))[5].split() == [
+    assert drawn(picture(live_time=False))[6].split() == [
         "channel",
         "value",
         "unit",
@@ -105,7 +108,7 @@ def test_replayed_time_has_no_age() -> None:
     ]
 
 
-@pytest.mark.parametrize(("channels", "left_out"), [(12, 0), (13, 0), (14, 1), (200, 187)])
+@pytest.mark.parametrize(("channels", "left_out"), [(11, 0), (12, 0), (13, 1), (200, 188)])
 def test_it_fits_the_terminal(channels: int, left_out: int) -> None:
     lines = drawn(picture(seen=replace(SEEN, status=status(channels))))
     assert len(lines) <= 23
@@ -121,6 +124,7 @@ def test_before_anything_answers() -> None:
         "No gateway yet.",
         "Kafka – records; tables: readings 0, statistics 0, alerts 0, quarantine 0",
     ]
+    assert lines[4] == "Relays: none; commands: none"
     assert "No readings yet." in lines
 
 
@@ -140,7 +144,8 @@ def test_lines_where_there_is_no_terminal() -> None:
         "00:01 gateway is up",
         "00:05 draining",
         "00:05 10.0 readings/s, sampled 80, in flight 0, uplink healthy, outbox 0; "
-        "Kafka 120 records; tables: readings 110, statistics 4, alerts 1, quarantine 9",
+        "Kafka 120 records; tables: readings 110, statistics 4, alerts 1, quarantine 9; "
+        "Relays: heater off; commands: done 2, EXPIRED 1",
     ]
 
 
