@@ -158,7 +158,7 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
         assert (code, result["result"]["bytes"]) == (0, bundle.stat().st_size)
         with tarfile.open(bundle) as opened:
             names = {Path(each).name for each in opened.getnames()}
-        assert names >= {"manifest.json", "status.json", "doctor.json", "outbox.json"}
+        assert names >= {"manifest.json", "config.json", "doctor.json", "outbox.json"}
         with subscribed(mosquitto, "devices/fan/set") as payloads:
             assert sent("publish", "devices/fan/set", "--arg", "payload=5")[0] == 0
             eventually(lambda: payloads, until=lambda found: found == [b"5"])

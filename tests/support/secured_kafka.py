@@ -11,8 +11,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType  # type: ignore[attr-defined] # no __all__
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
@@ -27,6 +28,8 @@ listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SCRAM:SA
 inter.broker.listener.name=PLAINTEXT
 ssl.keystore.type=PEM
 ssl.keystore.location={certificates}/broker.both
+ssl.allow.dn.changes=true
+ssl.allow.san.changes=true
 ssl.truststore.type=PEM
 ssl.truststore.location={certificates}/ca.pem
 ssl.principal.mapping.rules=RULE:^CN=([^,]+).*$/$1/,DEFAULT
@@ -106,11 +109,14 @@ class SecuredBroker(LocalBroker):
         return properties
 
     def wear(self, name: str) -> None:
-        """Start again with another certificate."""
-        self.stop()
+        """Have another certificate for connections that begin from now on, with mTLS."""
         parts = (self.certificates / file for file in ("broker.key", f"{name}.pem"))
-        (self.certificates / "broker.both").write_text("".join(part.read_text() for part in parts))
-        self.start()
+        both = self.certificates / f"{name}.both"
+        both.write_text("".join(part.read_text() for part in parts))
+        key = "listener.name.mtls.ssl.keystore.location"
+        entry = ConfigEntry(key, str(both), incremental_operation=AlterConfigOpType.SET)
+        change = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        self._each(lambda admin: admin.incremental_alter_configs([change]))
 
     def set_password(self, user: str, password: str) -> None:
         """Make a SCRAM user, or change the password."""
