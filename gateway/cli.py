@@ -57,6 +57,10 @@ COMMANDS: Final = {
         "", "SQL over the tables of a lake", ("duckdb", "deltalake"),
         "queries need the extra 'analyst': pip install 'fieldgate[analyst]'",
     ),
+    "import": Command(
+        "", "other loggers' CSV and TOA5 into a lake, by a mapping", ("duckdb", "deltalake", "pyarrow"),
+        "imports need the extra 'analyst': pip install 'fieldgate[analyst]'",
+    ),
     "watch": Command("watch", "readings as they arrive in Kafka: a table, lines, or SQL on the last minutes"),
     "dashboard": Command(
         "", "pages over the tables of a lake: fleet, masts, alerts", ("nicegui", "duckdb", "deltalake"),
@@ -149,6 +153,12 @@ def _query(arguments: Sequence[str]) -> int:
     return run(list(arguments))
 
 
+def _import(arguments: Sequence[str]) -> int:
+    from cloud.importing.command import run
+
+    return run(list(arguments))
+
+
 def _dashboard(arguments: Sequence[str]) -> int:
     from cloud.dashboard.command import run
 
@@ -162,7 +172,7 @@ def _notify(arguments: Sequence[str]) -> int:
 
 
 _PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
-    "jobs": _jobs, "query": _query, "dashboard": _dashboard, "notify": _notify,
+    "jobs": _jobs, "query": _query, "import": _import, "dashboard": _dashboard, "notify": _notify,
 }  # fmt: skip
 """Commands that parse their arguments themselves."""
 

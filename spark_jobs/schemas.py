@@ -285,3 +285,14 @@ RECALIBRATIONS: Final = Table(
     ),
 )
 """What ``jobs recalibrate`` did, a row each time it changed something; ``end`` isn't included."""
+
+IMPORTS: Final = Table(
+    "imports",
+    columns(
+        "gateway channel into: string, interval_s period_ms: int, begin end: time, rows: long, "
+        "cal file file_sha256 mapping_sha256: string, imported_at: time"
+    ),
+    key=("gateway", "channel", "into", "begin", "file_sha256"),
+)
+"""Which rows of ``statistics`` and ``readings`` come from other loggers' files (``cloud.importing``): of each
+channel the stretches of time without a gap. No job of ours writes it."""

@@ -34,6 +34,7 @@ FILLED_BY: Final = {
     "anomalies": "fieldgate jobs run anomaly",
     "alerts": "fieldgate jobs run alerts",
     "recalibrations": "fieldgate jobs recalibrate",
+    "imports": "fieldgate import",
 }
 """The contract's tables, and the command that fills each; searched for where folders can't be listed."""
 

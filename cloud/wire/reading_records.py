@@ -68,6 +68,8 @@ _MAX_INT32: Final = (1 << 31) - 1
 GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 CHANNEL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
 RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+IMPORT_RUN: Final = "import-"
+"""How ``run`` of readings begins that another logger's file has brought into the lake: no gateway's does."""
 _REASON: Final = re.compile(r"[A-Z0-9_]{1,64}", re.ASCII)
 
 _MAX_REASONS: Final = 32

@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from cloud.wire.reading_records import IMPORT_RUN
 from spark_jobs.files import Files
 from spark_jobs.frames import computed
 from spark_jobs.intervals import moment_of, now_us
@@ -56,8 +57,9 @@ class PresenceJob(Job):
         self._rejects_until_us = _newest_us(self._read(SET_ASIDE))
 
     def source(self) -> Source:
-        """New readings."""
+        """New readings; nobody waits for those of a logger's file."""
         changes = table_changes(self._spark, self._settings, READINGS)
+        changes = changes.where(~F.startswith(F.col("run"), F.lit(IMPORT_RUN)))
         return Source(changes, max(_EVERY_S, self._settings.trigger_s), follows=(READINGS,))
 
     def tick(self) -> None:

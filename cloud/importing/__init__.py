@@ -1,0 +1,1 @@
+"""``fieldgate import``: files of other loggers into the lake, by a mapping."""

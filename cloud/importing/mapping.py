@@ -1,0 +1,359 @@
+"""A mapping: which column of a logger's file is which channel, in which unit, and what its times mean.
+
+TOML, as ``docs/examples/import.toml``. All its problems are found at once, each with its line and key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from cloud.importing.units import Scale, into, known
+from cloud.toml_problems import ConfigError, KeyPath, explain, nearest, quote, unknown_key
+from cloud.toml_source import TomlSource
+from cloud.values import duration_s, interval_s
+from cloud.wire.channel_records import MAX_LABEL
+from cloud.wire.quantities import QUANTITIES, Kind, Quantity, unit_problem
+from cloud.wire.reading_records import GATEWAY_ID
+
+MEASURED: Final = ("avg", "min", "max", "sd", "gust", "sum")
+"""Keys that name a column of values, in a channel's unit."""
+FIGURES: Final = (*MEASURED, "count")
+"""Keys that name a column of the file."""
+DRIVER: Final = "import"
+"""``driver`` of an imported channel's record."""
+_SHORT_S: Final = 10.0
+"""Rows that come so often, or oftener, are readings; others are statistics."""
+_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)")
+
+
+def _offset_min(given: object) -> object:
+    found = _OFFSET.fullmatch(given) if isinstance(given, str) else None
+    if found is None or int(found[3]) > 59 or int(found[2]) > 14:
+        raise ValueError(f'must be hours and minutes ahead of UTC such as "+05:45", not {given!r}')
+    return (-1 if found[1] == "-" else 1) * (60 * int(found[2]) + int(found[3]))
+
+
+def _duration(given: object) -> object:
+    if not isinstance(given, str):
+        raise ValueError(f'must be a time such as "10m", in quotes, not {given}')
+    return duration_s(given)
+
+
+def _gateway(name: str) -> str:
+    if GATEWAY_ID.fullmatch(name) is None:
+        raise ValueError(f"must be 1 to 63 of a-z, 0-9 and -, not {name!r}")
+    return name
+
+
+def _one_sign(text: str) -> str:
+    if len(text) != 1 or text in '\r\n"':
+        raise ValueError("must be a single character")
+    return text
+
+
+def _label(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be printable characters")
+    return text
+
+
+Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), AfterValidator(_label)]
+Column = Annotated[str, Field(min_length=1, max_length=256)]
+Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
+Offset = Annotated[int, BeforeValidator(_offset_min)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class File(_Table):
+    """``[file]``: how the files are written, and what their times mean."""
+
+    gateway: Annotated[str, AfterValidator(_gateway)]
+    format: Literal["csv", "toa5"]
+    interval: Seconds
+    stamps: Literal["start", "end"]
+    utc_offset: Offset
+    scan: Seconds | None = None
+    time: Column | list[Column] = "TIMESTAMP"
+    time_format: Label | None = None
+    missing: list[Annotated[str, Field(max_length=64)]] = Field(default_factory=lambda: ["", "NAN", "NaN"])
+    delimiter: Annotated[str, AfterValidator(_one_sign)] = ","
+    decimal: Literal[".", ","] = "."
+    encoding: Literal["utf-8", "latin-1"] = "utf-8"
+    skip_lines: Annotated[int, Field(ge=0, le=1000)] = 0
+
+    @property
+    def times(self) -> list[str]:
+        """The columns that together are a row's time."""
+        return [self.time] if isinstance(self.time, str) else self.time
+
+    @property
+    def has_readings(self) -> bool:
+        """Whether a row is a reading of each channel, and no statistics."""
+        return self.interval <= _SHORT_S
+
+    @property
+    def period_ms(self) -> int:
+        """Between two samples of the logger."""
+        return round(1000 * (self.interval if self.scan is None else self.scan))
+
+
+class Site(_Table):
+    """``[site]``: where the mast stood."""
+
+    latitude: Annotated[float, Field(ge=-90, le=90)]
+    longitude: Annotated[float, Field(ge=-180, le=180)]
+    elevation_m: Annotated[float, Field(ge=-500, le=9000)] | None = None
+    utc_offset: Offset | None = None
+    name: Label | None = None
+    owner: Label | None = None
+
+
+class Channel(_Table):
+    """``[[channel]]``: a sensor's quantity, and the columns that are its figures.
+
+    A value in ``unit`` is ``scale`` · column + ``offset``; the lake's is in the quantity's own unit.
+    """
+
+    sensor: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    quantity: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")]
+    unit: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_label)] | None = None
+    kind: Literal["linear", "direction", "accumulated", "state"] | None = None
+    scale: float = 1.0
+    offset: float = 0.0
+    avg: Column | None = None
+    min: Column | None = None
+    max: Column | None = None
+    sd: Column | None = None
+    gust: Column | None = None
+    sum: Column | None = None
+    count: Column | None = None
+    height_m: Annotated[float, Field(ge=0, le=1000)] | None = None
+    boom_deg: Annotated[float, Field(ge=0, lt=360)] | None = None
+    pair: Label | None = None
+    model: Label | None = None
+    serial: Label | None = None
+    certificate: Label | None = None
+    lab: Label | None = None
+
+    @cached_property
+    def name(self) -> str:
+        """``{sensor}.{quantity}``, as in the lake."""
+        return f"{self.sensor}.{self.quantity}"
+
+    @cached_property
+    def of(self) -> Quantity:
+        """What it measures, in the unit the lake has."""
+        unbounded = Quantity(self.quantity, self.unit or "", self.kind or "linear", -math.inf, math.inf)
+        return QUANTITIES.get(self.quantity, unbounded)
+
+    @cached_property
+    def is_a(self) -> Kind:
+        """How its values are put together."""
+        return self.of.kind
+
+    @cached_property
+    def to_lake(self) -> Scale:
+        """From the column to the lake's unit."""
+        slope, offset = into(self.of.unit, self.unit or self.of.unit) or (1.0, 0.0)
+        return slope * self.scale, slope * self.offset + offset
+
+    @cached_property
+    def cal(self) -> str:
+        """The name of its record: of what determines its values."""
+        given = (self.name, self.of.unit, *self.to_lake, self.height_m, self.boom_deg, self.model,
+                 self.serial, self.certificate, self.lab)  # fmt: skip
+        return f"{DRIVER}-{hashlib.sha256(repr(given).encode()).hexdigest()[:8]}"
+
+    def columns(self) -> dict[str, str]:
+        """The columns of the file by figure."""
+        return {name: column for name in FIGURES if (column := getattr(self, name)) is not None}
+
+
+_T = TypeVar("_T", bound=_Table)
+
+
+class _Source(TomlSource):
+    missing: ClassVar = "docs/examples/import.toml is one to begin with"
+    empty: ClassVar = "docs/examples/import.toml is one to begin with"
+    named: ClassVar = "channel"
+
+    def names(self) -> tuple[str | None, ...]:
+        """Channels have no name: a sensor may have several."""
+        return ()
+
+    def model(self, kind: type[_T], path: KeyPath, given: dict[str, Any]) -> _T | None:
+        """A table's model; None after its problems were noted."""
+        try:
+            return kind.model_validate(given)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                # The members of a union are no keys.
+                within = [part for part in each["loc"] if not str(part).startswith(("list[", "constrained-"))]
+                self.error((*path, *within), *explain(each, list(kind.model_fields)))
+        return None
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A whole mapping; ``digest`` names its content."""
+
+    file: File
+    channels: tuple[Channel, ...]
+    site: Site | None
+    digest: str
+    source: _Source
+
+    def check_columns(self, file: str, there: Collection[str]) -> None:
+        """Raises ConfigError where a file lacks columns that the mapping names, or has one of them twice."""
+        wanted: list[tuple[KeyPath, str]] = [(("file", "time"), column) for column in self.file.times]
+        for number, channel in enumerate(self.channels):
+            wanted += [(("channel", number, name), column) for name, column in channel.columns().items()]
+        before = len(self.source.problems)
+        for at, column in wanted:
+            if column not in there:
+                guess = nearest(column, there)
+                hint = "" if guess is not None else f"; it has {', '.join(there)[:200] or 'none'}"
+                self.source.error(at, f"{quote(column)} is no column of {file}{hint}", guess)
+            elif list(there).count(column) > 1:
+                self.source.error(at, f"{quote(column)} is the name of several columns of {file}")
+        if problems := self.source.problems[before:]:
+            del self.source.problems[before:]
+            raise ConfigError(tuple(problems))
+
+
+def load_mapping(path: Path) -> Mapping:
+    """The mapping of a file. Raises ConfigError with all its problems."""
+    source = _Source(path)
+    if not source.usable:
+        raise ConfigError(tuple(source.problems))
+    for name in source.raw:
+        if name not in ("file", "site", "channel"):
+            source.error((name,), *unknown_key(name, ("file", "site", "channel"), what="section"))
+    given = source.table("file")
+    file = None if given is None else source.model(File, ("file",), given)
+    site = None
+    if "site" in source.raw and (table := source.table("site")) is not None:
+        site = source.model(Site, ("site",), table)
+    tables = source.tables("channel")
+    found = [(at, source.model(Channel, at, table)) for at, table in tables]
+    channels = [(at, channel) for at, channel in found if channel is not None]
+    if not tables and not source.errors():
+        source.error((), "has no [[channel]]: nothing would be imported")
+    if file is not None:
+        _check_file(source, file)
+    for at, channel in channels:
+        _check_channel(source, at, channel, file)
+    _check_together(source, channels)
+    if source.errors() or file is None:
+        in_order = sorted(dict.fromkeys(source.problems), key=lambda problem: problem.line or 0)
+        raise ConfigError(tuple(in_order))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Mapping(file, tuple(channel for _, channel in channels), site, digest, source)
+
+
+def _check_file(source: _Source, file: File) -> None:
+    at = ("file", "interval")
+    if not file.has_readings:
+        try:
+            length = interval_s(f"{file.interval:.9g}s")
+        except ValueError:
+            source.error(at, "must divide a day into whole seconds, such as 10m")
+            return
+        if file.utc_offset * 60 % length:
+            source.error(
+                ("file", "utc_offset"),
+                "does not fit the interval: the lake's intervals are counted from midnight UTC",
+            )
+        if file.scan is None:
+            source.error(
+                ("file", "scan"),
+                "is missing: how often the logger samples, by which a row's samples are counted",
+            )
+        elif file.scan > length:
+            source.error(("file", "scan"), "must not be longer than interval")
+    else:
+        if file.scan is not None:
+            source.error(("file", "scan"), "has no effect: rows as frequent as these are samples themselves")
+        if round(file.interval * 1000) < 1 or file.interval * 1000 % 1:
+            source.error(at, "must be whole milliseconds")
+    if file.decimal == file.delimiter:
+        source.error(("file", "decimal"), "is the delimiter too")
+    if file.format == "toa5" and (file.delimiter, file.decimal, file.skip_lines) != (",", ".", 0):
+        source.error(
+            ("file", "format"), "toa5 has its own delimiter, decimal and header lines: leave them out"
+        )
+
+
+def _check_channel(source: _Source, at: KeyPath, channel: Channel, file: File | None) -> None:
+    given = set(channel.columns())
+    builtin = QUANTITIES.get(channel.quantity)
+    if channel.is_a == "position":
+        source.error((*at, "quantity"), "positions can't be imported; a mast's is in [site]")
+    if builtin is None:
+        if channel.unit is None:
+            source.error((*at, "unit"), f"is missing: {channel.quantity} is not a quantity that is built in")
+    else:
+        if channel.kind not in (None, builtin.kind):
+            source.error((*at, "kind"), f"of {channel.quantity} is {builtin.kind}")
+        if channel.unit is not None and into(builtin.unit, channel.unit) is None:
+            problem = unit_problem(channel.quantity, channel.unit)
+            units = ", ".join(known(builtin.unit))
+            source.error(
+                (*at, "unit"), f"{problem}; known are {units}; or leave it out and give scale and offset"
+            )
+    if not math.isfinite(channel.scale) or channel.scale == 0:
+        source.error((*at, "scale"), "must not be 0")
+    needed = "sum" if channel.is_a == "accumulated" else "avg"
+    if needed not in given:
+        source.error((*at, needed), f"is missing: the column of {_MEANING[needed]}")
+    for wrong in _useless(channel, file, given):
+        source.error((*at, wrong), f"has no meaning {_why(channel, file)}")
+    if file is not None and not file.has_readings and channel.is_a == "accumulated" and channel.offset:
+        source.error((*at, "offset"), "of sums must be 0")
+
+
+_MEANING: Final = {"avg": "the means, or of samples the values", "sum": "what was added"}
+
+
+def _useless(channel: Channel, file: File | None, given: set[str]) -> Iterator[str]:
+    allowed: set[str] = set(FIGURES)
+    if file is not None and file.has_readings:
+        allowed = {"sum"} if channel.is_a == "accumulated" else {"avg"}
+    elif channel.is_a == "direction":
+        allowed = {"avg", "sd", "count"}
+    elif channel.is_a == "accumulated":
+        allowed = {"sum", "count"}
+    elif channel.is_a == "state":
+        allowed = {"avg", "count"}
+    else:
+        allowed -= {"sum"}
+    yield from (name for name in FIGURES if name in given - allowed)
+
+
+def _why(channel: Channel, file: File | None) -> str:
+    if file is not None and file.has_readings:
+        return "in a file of single samples"
+    return f"of {channel.quantity} ({channel.is_a})"
+
+
+def _check_together(source: _Source, channels: list[tuple[KeyPath, Channel]]) -> None:
+    first: dict[str, KeyPath] = {}
+    sensors = {channel.sensor for _, channel in channels}
+    for at, channel in channels:
+        if (known_at := first.setdefault(channel.name, at)) != at:
+            there = source.line((*known_at, "sensor"))
+            source.error((*at, "sensor"), f"{channel.name} is mapped twice (the first: line {there})")
+        if channel.pair is not None and channel.pair not in sensors - {channel.sensor}:
+            source.error((*at, "pair"), f"{channel.pair} is not the sensor of another channel")

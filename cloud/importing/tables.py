@@ -1,0 +1,257 @@
+"""The tables that are written, as the jobs make them, without a JVM: delta-rs, optimistic commits.
+
+A table that is there keeps what it has; columns that an older version didn't have are added.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable, PostCommitHookProperties, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from cloud.backoff import backoff_s
+from cloud.config import StoreConfig
+from cloud.errors import CloudError
+from cloud.lake.object_store import for_delta, for_delta_rs, in_words
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+TIMES: Final = pa.timestamp("us", tz="UTC")
+_TYPES: Final[dict[str, Any]] = {
+    "string": pa.string(),
+    "time": TIMES,
+    "date": pa.date32(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "binary": pa.binary(),
+    "headers": _HEADERS,
+    "strings": pa.list_(pa.string()),
+    "string map": pa.map_(pa.string(), pa.string()),
+    "periods": pa.list_(pa.struct([("begin", TIMES), ("end", TIMES)])),
+}
+_KAFKA: Final = "kafka_topic: string, kafka_partition: int, kafka_offset: long, kafka_time ingested_at: time"
+_ATTEMPTS: Final = 8
+# Neither checkpoints nor the log's clean-up: those are the jobs'.
+_COMMIT_ONLY: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def _schema(text: str) -> Any:
+    fields = []
+    for part in text.split(", "):
+        names, _, kind = part.partition(": ")
+        fields += [pa.field(name, _TYPES[kind]) for name in names.split()]
+    return pa.schema(fields)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's columns and storage, as in ``spark_jobs.schemas``; ``key`` is what rows are merged by."""
+
+    name: str
+    schema: Any
+    key: tuple[str, ...]
+    partitioned_by_date: bool = False
+    change_feed: bool = False
+    bounds: str = ""
+
+
+READINGS: Final = Table(
+    "readings",
+    _schema(
+        "gateway channel run: string, seq: long, quantity unit: string, time: time, period_ms: int, "
+        "value raw: double, raw_unit: string, quality: int, reasons: strings, clock cal: string, "
+        "latitude longitude altitude_m: double, replayed: bool, extra: string, "
+        f"{_KAFKA}, date: date"
+    ),
+    ("gateway", "channel", "run", "seq"),
+    partitioned_by_date=True,
+    change_feed=True,
+    bounds="gateway,channel,seq,time,kafka_time",
+)
+STATISTICS: Final = Table(
+    "statistics",
+    _schema(
+        "gateway channel: string, interval_s: int, interval_start: time, quantity unit: string, "
+        "avg min max sd gust: double, max_time gust_time: time, cube_mean: double, count: long, "
+        "expected recovery: double, period_ms: int, n_good n_not_evaluated n_suspect n_fail n_missing: long, "
+        "quality version: int, updated_at: time, date: date, sum rate: double, changes: long"
+    ),
+    ("gateway", "channel", "interval_s", "interval_start"),
+    partitioned_by_date=True,
+    change_feed=True,
+)
+CHANNELS: Final = Table(
+    "channels",
+    _schema(
+        "gateway channel cal: string, valid_from valid_to: time, periods: periods, in_force: bool, "
+        "revision: long, sensor quantity unit raw_unit driver: string, interval_s slope offset: double, "
+        "settings: string map, range_min range_max accuracy accuracy_percent: double, "
+        "model serial certificate lab: string, calibrated expires: date, height_m boom_deg: double, "
+        "pair: string, said: string map, extra: string, updated_at: time, kind: string"
+    ),
+    ("gateway", "channel", "cal"),
+    change_feed=True,
+)
+SITES: Final = Table(
+    "sites",
+    _schema(
+        "gateway: string, valid_from: time, latitude longitude elevation_m: double, utc_offset_min: int, "
+        "name owner: string, revision: long, extra: string, updated_at: time"
+    ),
+    ("gateway", "valid_from"),
+    change_feed=True,
+)
+QUARANTINE: Final = Table(
+    "quarantine",
+    _schema(
+        "reason: string, payload: binary, payload_bytes: long, key: string, headers: headers, "
+        f"source: string, {_KAFKA}, gateway: string, overflow overflow_from: long"
+    ),
+    ("source",),
+)
+IMPORTS: Final = Table(
+    "imports",
+    _schema(
+        "gateway channel into: string, interval_s period_ms: int, begin end: time, rows: long, "
+        "cal file file_sha256 mapping_sha256: string, imported_at: time"
+    ),
+    ("gateway", "channel", "into", "begin", "file_sha256"),
+)
+"""Which rows came from which file: of each channel the stretches of time without a gap."""
+
+
+_T = TypeVar("_T")
+
+
+class WriteError(CloudError):
+    """A table can't be written; the message names the remedy."""
+
+
+class LakeTables:
+    """A lake's tables for one writer. Of one thread."""
+
+    def __init__(self, uri: str, store: StoreConfig | None = None) -> None:
+        self._uri = for_delta(uri).rstrip("/")
+        self._store = store
+        self._options = for_delta_rs(store)
+
+    def open(self, table: Table) -> DeltaTable | None:
+        """The table as it is now; None where there is none. Raises WriteError."""
+        return self._guarded(table, lambda: self._open(table))
+
+    def _open(self, table: Table) -> DeltaTable | None:
+        try:
+            return DeltaTable(f"{self._uri}/{table.name}", storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+    def rows(self, table: Table, columns: Sequence[str], condition: Any) -> Iterator[tuple[Any, ...]]:
+        """Columns of rows that meet a condition of pyarrow's datasets; none where there is no table.
+
+        Times are in microseconds since the epoch. A column that an older table lacks is null. Raises
+        WriteError.
+        """
+        there = self.open(table)
+        if there is None:
+            return iter(())
+        dataset = there.to_pyarrow_dataset()
+        known = [name for name in columns if name in dataset.schema.names]
+        found = self._guarded(table, lambda: dataset.to_table(columns=known, filter=condition))
+        return zip(
+            *(_plain(found[name]) if name in known else repeat(None, found.num_rows) for name in columns),
+            strict=True,
+        )
+
+    def _made(self, table: Table) -> DeltaTable:
+        configuration = {
+            "delta.enableDeletionVectors": "false",
+            "delta.enableChangeDataFeed": str(table.change_feed).lower(),
+            "delta.checkpointInterval": "50",
+            "delta.logRetentionDuration": "interval 7 days",
+        }
+        if table.bounds:
+            configuration["delta.dataSkippingStatsColumns"] = table.bounds
+        there = self._open(table)
+        if there is None:
+            return DeltaTable.create(
+                f"{self._uri}/{table.name}",
+                schema=Schema.from_arrow(table.schema),
+                partition_by=["date"] if table.partitioned_by_date else None,
+                configuration=configuration,
+                storage_options=self._options,
+                mode="ignore",
+            )
+        names = {field.name for field in there.schema().fields}
+        missing = [field for field in table.schema if field.name not in names]
+        if missing:
+            there.alter.add_columns(
+                Schema.from_arrow(pa.schema(missing)).fields, post_commithook_properties=_COMMIT_ONLY
+            )
+        return there
+
+    def merge(
+        self,
+        table: Table,
+        columns: Mapping[str, Any],
+        *,
+        update: Mapping[str, str] | None = None,
+        where: str | None = None,
+    ) -> tuple[int, int]:
+        """Adds rows, given by column, whose key isn't there; of others changes columns by expressions.
+
+        ``update`` is of rows that meet ``where``, in which the table is ``t`` and the rows are ``s``. In one
+        commit; again where another commit came before. How many rows were added and changed. Raises
+        WriteError.
+        """
+        given = pa.table(
+            {field.name: pa.array(columns[field.name], field.type)
+             for field in table.schema if field.name in columns}
+        )  # fmt: skip
+        if not given.num_rows:
+            return 0, 0
+        key = (*(["date"] if table.partitioned_by_date else []), *table.key)
+        same = " and ".join(f"t.{name} = s.{name}" for name in key)
+
+        def once() -> tuple[int, int]:
+            merge = self._made(table).merge(
+                given, same, source_alias="s", target_alias="t", post_commithook_properties=_COMMIT_ONLY
+            )
+            if update is not None:
+                merge = merge.when_matched_update(dict(update), predicate=where)
+            merge = merge.when_not_matched_insert({name: f"s.{name}" for name in given.column_names})
+            done = merge.execute()
+            return done["num_target_rows_inserted"], done["num_target_rows_updated"]
+
+        return self._guarded(table, lambda: _retried(once))
+
+    def _guarded(self, table: Table, step: Callable[[], _T]) -> _T:
+        try:
+            return step()
+        except (OSError, DeltaError) as error:
+            reason = in_words(error, self._uri, self._store) or str(error).partition("\n")[0]
+            raise WriteError(f"table {table.name} of the lake {self._uri}: {reason}") from error
+
+
+def _plain(column: Any) -> list[Any]:
+    is_time = pa.types.is_timestamp(column.type)
+    values: list[Any] = (column.cast(TIMES).cast(pa.int64()) if is_time else column).to_pylist()
+    return values
+
+
+def _retried(step: Callable[[], _T]) -> _T:
+    """The result of ``step``, done again where another commit came before its own."""
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return step()
+        except CommitFailedError:
+            # Two that wait equally long would meet again.
+            time.sleep(backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+    return step()

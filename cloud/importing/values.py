@@ -1,0 +1,205 @@
+"""A file's rows as those of ``statistics`` and ``readings``: pure.
+
+What a logger has not counted is taken as complete: as many samples as the interval has. They are ``not
+evaluated`` (QARTOD 2), for no test of ours has seen them; an interval whose figures can't be is ``fail``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from cloud.importing.logger_file import Rows
+from cloud.importing.mapping import MEASURED, Channel, File
+from cloud.wire.reading_records import FAIL, MISSING, NOT_EVALUATED, OLDEST_TIME_US
+
+OUT_OF_RANGE, INCONSISTENT = "OUT_OF_RANGE", "INCONSISTENT"
+_MS_PER_HOUR: Final = 3_600_000
+_NAN: Final = math.nan
+
+
+class Interval(NamedTuple):
+    """A row of ``statistics``, whose ``count`` is ``valid``; its other columns are null or the file's."""
+
+    channel: str
+    interval_start: int
+    quantity: str
+    unit: str
+    avg: float | None
+    min: float | None
+    max: float | None
+    sd: float | None
+    gust: float | None
+    sum: float | None
+    rate: float | None
+    cube_mean: float | None
+    valid: int
+    expected: float
+    recovery: float
+    period_ms: int
+    n_not_evaluated: int
+    n_fail: int
+    quality: int
+
+    @property
+    def has_readings(self) -> bool:
+        """Whether it stands for samples, of whatever quality."""
+        return self.n_not_evaluated + self.n_fail > 0
+
+
+class Sample(NamedTuple):
+    """A row of ``readings``; ``seq`` is its place on the grid of its period."""
+
+    channel: str
+    seq: int
+    quantity: str
+    unit: str
+    time: int
+    period_ms: int
+    value: float
+    raw: float
+    raw_unit: str
+    quality: int
+    reasons: list[str]
+    cal: str
+
+
+def converted(channel: Channel, figures: Mapping[str, float]) -> dict[str, float]:
+    """A channel's figures in the lake's unit; ``nan`` where there is none."""
+    slope, offset = channel.to_lake
+    found = {name: figures.get(name, _NAN) * slope + offset for name in MEASURED}
+    found["sd"] = figures.get("sd", _NAN) * abs(slope)
+    if slope < 0:
+        found["min"], found["max"] = found["max"], found["min"]
+    return found
+
+
+def problem(channel: Channel, figures: Mapping[str, float]) -> tuple[str, str] | None:
+    """Why figures can't be a mast's: a word, and a sentence; None where they can."""
+    found = converted(channel, figures)
+    lower, upper = channel.of.lower, channel.of.upper
+    for name in ("avg", "min", "max", "gust", "sum"):
+        if found[name] < lower or found[name] > upper:
+            there = f"{found[name]:.6g} {channel.of.unit}, not {lower:g} to {upper:g}"
+            return OUT_OF_RANGE, f"{channel.name} {name} is {there}"
+    if found["sd"] < 0:
+        return INCONSISTENT, f"{channel.name} sd is below 0"
+    if found["min"] > found["max"]:
+        return INCONSISTENT, f"{channel.name} min is above its max"
+    count = figures.get("count", _NAN)
+    if count < 0 or count % 1 > 0:
+        return INCONSISTENT, f"{channel.name} count is {count:g}"
+    return None
+
+
+def seq_of(time_us: int, period_ms: int) -> int:
+    """The number of a sample: its place on the period's grid, from 2000 on."""
+    return (time_us - OLDEST_TIME_US) // (period_ms * 1000) + 1
+
+
+def figures_of(rows: Rows, number: int) -> Iterator[dict[str, float]]:
+    """The figures of the mapping's channel ``number`` in each row, as written."""
+    columns = {name: values for (of, name), values in rows.figures.items() if of == number}
+    return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+
+
+def interval(file: File, channel: Channel, start_us: int, figures: Mapping[str, float]) -> Interval:
+    """A channel's row of one interval."""
+    found = converted(channel, figures)
+    expected = file.interval * 1000.0 / file.period_ms
+    count = figures.get("count", _NAN)
+    samples = round(expected) if math.isnan(count) else int(count) if count > 0 else 0
+    main = found["sum" if channel.is_a == "accumulated" else "avg"]
+    if math.isnan(main):
+        samples = 0
+    is_wrong = samples > 0 and problem(channel, figures) is not None
+    if not samples or is_wrong:
+        found = dict.fromkeys(found, _NAN)
+    average, added = found["avg"], found["sum"]
+    rate = _NAN
+    if channel.is_a == "accumulated" and samples:
+        average, rate = added / samples, added * _MS_PER_HOUR / (samples * file.period_ms)
+    if channel.is_a == "direction":
+        average %= 360.0
+    valid = 0 if is_wrong else samples
+    cube = cube_mean(average, found["sd"], valid) if channel.quantity == "wind_speed" else _NAN
+    return Interval(
+        channel.name,
+        start_us,
+        channel.quantity,
+        channel.of.unit,
+        _or_none(average),
+        _or_none(found["min"]),
+        _or_none(found["max"]),
+        _or_none(found["sd"]),
+        _or_none(found["gust"]),
+        _or_none(added),
+        _or_none(rate),
+        _or_none(cube),
+        valid,
+        expected,
+        min(1.0, valid / expected),
+        file.period_ms,
+        valid,
+        samples - valid,
+        FAIL if is_wrong else NOT_EVALUATED if valid else MISSING,
+    )
+
+
+def cube_mean(mean: float, sd: float, samples: int) -> float:
+    """The mean of v³ by mean and sample standard deviation, of speeds that are spread evenly about the mean.
+
+    Loggers don't have it. By the mean's cube alone it is too small by 3 TI².
+    """
+    return mean**3 + 3.0 * mean * sd * sd * (samples - 1) / samples if samples else _NAN
+
+
+def missing_interval(file: File, channel: Channel, start_us: int) -> Interval:
+    """The row of an interval that the logger has nothing of."""
+    return interval(file, channel, start_us, {})
+
+
+def sample(file: File, channel: Channel, time_us: int, figures: Mapping[str, float]) -> Sample | None:
+    """A channel's reading; None where the file has none."""
+    name = "sum" if channel.is_a == "accumulated" else "avg"
+    raw = figures[name]
+    if math.isnan(raw):
+        return None
+    value, wrong = converted(channel, figures)[name], problem(channel, figures)
+    return Sample(
+        channel.name,
+        seq_of(time_us, file.period_ms),
+        channel.quantity,
+        channel.of.unit,
+        time_us,
+        file.period_ms,
+        value % 360.0 if channel.is_a == "direction" and wrong is None else value,
+        raw,
+        channel.unit or channel.of.unit,
+        FAIL if wrong else NOT_EVALUATED,
+        [wrong[0]] if wrong else [],
+        channel.cal,
+    )
+
+
+def stretches(times_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int, int]]:
+    """Begin, end and number of the times that follow each other without a gap; ascending."""
+    in_order = sorted(times_us)
+    first = 0
+    for at, time_us in enumerate(in_order):
+        following = in_order[at + 1] if at + 1 < len(in_order) else None
+        if following is None or following // length_us > time_us // length_us + 1:
+            yield in_order[first], time_us + length_us, at + 1 - first
+            first = at + 1
+
+
+def by_column(rows: list[Any]) -> dict[str, list[Any]]:
+    """Rows of one named tuple as columns."""
+    if not rows:
+        return {}
+    return dict(zip(rows[0]._fields, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,71 @@
+"""Files of made-up loggers and their mappings, for tests of ``fieldgate import``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+MAPPING: Final = """
+[file]
+gateway = "old-07"
+format = "csv"
+time = "Time"
+interval = "10m"
+scan = "1s"
+stamps = "end"
+utc_offset = "+01:00"
+
+[[channel]]
+sensor = "cup"
+quantity = "wind_speed"
+unit = "km/h"
+avg = "V"
+sd = "Vsd"
+max = "Vmax"
+height_m = 40.0
+
+[[channel]]
+sensor = "air"
+quantity = "temperature"
+avg = "T"
+"""
+SAMPLES: Final = """
+[file]
+gateway = "old-07"
+format = "csv"
+time = "Time"
+interval = "1s"
+stamps = "start"
+utc_offset = "+00:00"
+
+[[channel]]
+sensor = "cup"
+quantity = "wind_speed"
+avg = "V"
+height_m = 40.0
+"""
+HEADER: Final = "Time,V,Vsd,Vmax,T"
+START: Final = datetime(2016, 2, 1, 1, 10)
+"""What a logger an hour ahead of UTC, which stamps ends, writes on the first ten minutes of February in UTC."""
+
+
+def mapping_in(folder: Path, text: str = MAPPING) -> Path:
+    """A mapping as a file."""
+    path = folder / "mapping.toml"
+    path.write_text(text)
+    return path
+
+
+def lines(number: int, first: int = 0) -> list[str]:
+    """So many ten minutes of a logger, from the one numbered ``first`` on: 36 km/h and more, 5 degrees."""
+    times = (START + timedelta(minutes=10 * at) for at in range(first, first + number))
+    return [f"{time},{36 + at % 5},3.6,{54 + at % 5},5.0" for at, time in enumerate(times, first)]
+
+
+def file_in(folder: Path, rows: Iterable[str], name: str = "logger.csv", header: str = HEADER) -> Path:
+    """A logger's file."""
+    path = folder / name
+    path.write_text("\r\n".join([header, *rows, ""]))
+    return path

@@ -1,0 +1,85 @@
+"""Mappings: what each key means, and every mistake with its line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloud.importing.mapping import load_mapping
+from cloud.toml_problems import ConfigError
+from tests.support.logger_files import MAPPING, SAMPLES, mapping_in
+
+EXAMPLE = Path(__file__).parents[4] / "docs/examples/import.toml"
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    """What is wrong, without the file's folder."""
+    with pytest.raises(ConfigError) as error:
+        load_mapping(mapping_in(folder, text))
+    return str(error.value).replace(f"{folder}/", "").splitlines()
+
+
+def test_the_example_is_one() -> None:
+    mapping = load_mapping(EXAMPLE)
+    assert mapping.site is not None
+    assert (mapping.site.utc_offset, mapping.file.utc_offset, mapping.file.interval) == (60, 0, 600)
+    assert [channel.name for channel in mapping.channels][-2:] == ["rain.precipitation", "battery.voltage"]
+    assert mapping.channels[7].to_lake == pytest.approx((0.1, 0.0))
+
+
+def test_scale_and_offset_come_before_the_unit(tmp_path: Path) -> None:
+    text = MAPPING.replace('avg = "T"', 'avg = "T"\nunit = "degF"\nscale = 0.18\noffset = 32.0')
+    slope, offset = load_mapping(mapping_in(tmp_path, text)).channels[1].to_lake
+    # 250 tenths of a degree Celsius, by way of Fahrenheit.
+    assert slope * 250 + offset == pytest.approx(25.0)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "wanted"),
+    [
+        ('avg = "V"', 'avgg = "V"', 'mapping.toml:15: channel[1].avgg: is not a known key (did you mean "avg"?)'),
+        ("[file]", "[fiel]", 'mapping.toml:2: fiel: is not a known section (did you mean "file"?)'),
+        ('stamps = "end"', "", "mapping.toml:2: file.stamps: is missing"),
+        ('"10m"', '"7m"', "mapping.toml:6: file.interval: must divide a day into whole seconds, such as 10m"),
+        ('"10m"', "10", "mapping.toml:6: file.interval: must be a time such as \"10m\", in quotes, not 10"),
+        ('scan = "1s"', "", "mapping.toml:2: file.scan: is missing: how often the logger samples, by which a row's samples are counted"),
+        ('"+01:00"', '"CET"', "mapping.toml:9: file.utc_offset: must be hours and minutes ahead of UTC such as \"+05:45\", not 'CET'"),
+        ('"+01:00"', '"+05:45"', "mapping.toml:9: file.utc_offset: does not fit the interval: the lake's intervals are counted from midnight UTC"),
+        ('"old-07"', '"Old 07"', "mapping.toml:3: file.gateway: must be 1 to 63 of a-z, 0-9 and -, not 'Old 07'"),
+        ('"km/h"', '"furlong"', "mapping.toml:14: channel[1].unit: wind_speed is in m/s, not furlong; known are m/s, km/h, kn, mph; or leave it out and give scale and offset"),
+        ('"wind_speed"\nunit = "km/h"', '"wind"', "mapping.toml:11: channel[1].unit: is missing: wind is not a quantity that is built in"),
+        ('avg = "T"', 'max = "T"', "mapping.toml:20: channel[2].avg: is missing: the column of the means, or of samples the values"),
+        ('avg = "T"', 'avg = "T"\nsum = "P"', "mapping.toml:24: channel[2].sum: has no meaning of temperature (linear)"),
+        ('avg = "T"', 'avg = "T"\npair = "nobody"', "mapping.toml:24: channel[2].pair: nobody is not the sensor of another channel"),
+        ('sensor = "air"\nquantity = "temperature"', 'sensor = "cup"\nquantity = "wind_speed"', "mapping.toml:21: channel[2].sensor: cup.wind_speed is mapped twice (the first: line 12)"),
+        ('"T"', '"T"\nscale = 0.0', "mapping.toml:24: channel[2].scale: must not be 0"),
+        ('time = "Time"', "time = 3", "mapping.toml:5: file.time"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_line_key_and_remedy(tmp_path: Path, was: str, now: str, wanted: str) -> None:
+    assert was in MAPPING
+    found = problems(tmp_path, MAPPING.replace(was, now, 1))
+    assert any(each.startswith(wanted) for each in found), found
+
+
+def test_all_mistakes_come_at_once_in_order(tmp_path: Path) -> None:
+    text = MAPPING.replace('"10m"', "7").replace('"+01:00"', "1").replace('unit = "km/h"', "unit = 1")
+    found = problems(tmp_path, text)
+    assert [each.split(" ")[0] for each in found] == [f"mapping.toml:{line}:" for line in (6, 9, 14)]
+
+
+def test_samples_have_no_statistics(tmp_path: Path) -> None:
+    assert problems(tmp_path, SAMPLES + 'sd = "Vsd"\n') == [
+        "mapping.toml:15: channel[1].sd: has no meaning in a file of single samples"
+    ]
+    assert problems(tmp_path, "") == [
+        "mapping.toml:1: is empty: docs/examples/import.toml is one to begin with"
+    ]
+
+
+def test_a_calibration_is_named_by_what_determines_the_value(tmp_path: Path) -> None:
+    cal = load_mapping(mapping_in(tmp_path)).channels[0].cal
+    assert cal.startswith("import-")
+    assert load_mapping(mapping_in(tmp_path, MAPPING.replace("Vmax", "Vm"))).channels[0].cal == cal
+    assert load_mapping(mapping_in(tmp_path, MAPPING.replace("40.0", "41.0"))).channels[0].cal != cal
