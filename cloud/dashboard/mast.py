@@ -131,7 +131,14 @@ def details(reader: LakeReader, gateway: str) -> dict[str, Frame | str]:
             found[title] = reader.read(table, sql, [gateway])
         except CloudError as error:
             found[title] = str(error)
+    # Of a mast that measured all of it itself, as most do, there is nothing to say.
+    imported = found[_IMPORTED]
+    if isinstance(imported, str) or not imported.rows:
+        del found[_IMPORTED]
     return found
+
+
+_IMPORTED: Final = "Imported from other loggers"
 
 
 _DETAILS: Final[dict[str, tuple[str, str]]] = {
@@ -144,7 +151,15 @@ _DETAILS: Final[dict[str, tuple[str, str]]] = {
         "channels",
         'SELECT channel, cal, model, serial, slope, "offset", certificate, expires::VARCHAR AS expires, '
         "height_m, boom_deg "
-        "FROM channels WHERE gateway = ? AND in_force AND valid_to IS NULL ORDER BY channel",
+        "FROM channels WHERE gateway = ? AND (in_force AND valid_to IS NULL OR driver = 'import') "
+        "QUALIFY in_force OR NOT bool_or(in_force) OVER (PARTITION BY channel) ORDER BY channel",
+    ),
+    _IMPORTED: (
+        "imports",
+        'SELECT file, "into", count(DISTINCT channel) AS channels, epoch_ms(min(begin)) AS begin_at, '
+        'epoch_ms(max("end")) AS end_at, sum("rows")::BIGINT AS "rows", '
+        "epoch_ms(max(imported_at)) AS imported_at FROM imports WHERE gateway = ? GROUP BY ALL "
+        "ORDER BY begin_at DESC LIMIT 20",
     ),
     "Alerts": (
         "alerts",

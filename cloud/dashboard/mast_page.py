@@ -285,7 +285,7 @@ def _spans(view: View, request: Request, path: str) -> None:
 
 
 def _table(title: str, found: Frame | str) -> None:
-    with card(title, wide=title.startswith("Calibration")):
+    with card(title, wide=title.startswith(("Calibration", "Imported"))):
         if isinstance(found, str):
             missing([found])
         elif not found.rows:

@@ -101,7 +101,8 @@ def _words(outcome: Outcome, gateway: str) -> str:
     parts += [f"{outcome.repeated_lines} lines that are there twice"] * bool(outcome.repeated_lines)
     if outcome.bad_lines:
         reasons = ", ".join(f"{reason} {number}" for reason, number in sorted(outcome.bad_lines.items()))
-        parts.append(f"{outcome.bad_lines.total()} lines in quarantine ({reasons})")
+        number = outcome.bad_lines.total()
+        parts.append(f"{number} line{'s' * (number > 1)} in quarantine ({reasons})")
     return "; ".join(parts) + "\n"
 
 

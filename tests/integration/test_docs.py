@@ -23,6 +23,7 @@ import msgspec
 import pytest
 
 from cloud.dashboard.command import parser as dashboard_parser
+from cloud.importing.command import parser as import_parser
 from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
 from cloud.notify.command import parser as notify_parser
@@ -86,7 +87,12 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
                         yield block.place, words[1:]
 
 
-PASSED_ON: Final = {"query": query_parser, "dashboard": dashboard_parser, "notify": notify_parser}
+PASSED_ON: Final = {
+    "query": query_parser,
+    "import": import_parser,
+    "dashboard": dashboard_parser,
+    "notify": notify_parser,
+}
 
 
 @pytest.mark.parametrize(("place", "words"), list(command_lines()))

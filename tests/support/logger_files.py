@@ -47,8 +47,8 @@ avg = "V"
 height_m = 40.0
 """
 HEADER: Final = "Time,V,Vsd,Vmax,T"
-START: Final = datetime(2016, 2, 1, 1, 10)
-"""What a logger an hour ahead of UTC, which stamps ends, writes on the first ten minutes of February in UTC."""
+START: Final = datetime(2016, 2, 1, 1, 10)  # noqa: DTZ001 - a logger's clock has no zone
+"""What a logger an hour ahead of UTC, which stamps ends, writes on February's first ten minutes in UTC."""
 
 
 def mapping_in(folder: Path, text: str = MAPPING) -> Path:
@@ -60,8 +60,8 @@ def mapping_in(folder: Path, text: str = MAPPING) -> Path:
 
 def lines(number: int, first: int = 0) -> list[str]:
     """So many ten minutes of a logger, from the one numbered ``first`` on: 36 km/h and more, 5 degrees."""
-    times = (START + timedelta(minutes=10 * at) for at in range(first, first + number))
-    return [f"{time},{36 + at % 5},3.6,{54 + at % 5},5.0" for at, time in enumerate(times, first)]
+    rows = ((START + timedelta(minutes=10 * at), at % 5) for at in range(first, first + number))
+    return [f"{time},{36 + more},3.6,{54 + more},5.0" for time, more in rows]
 
 
 def file_in(folder: Path, rows: Iterable[str], name: str = "logger.csv", header: str = HEADER) -> Path:

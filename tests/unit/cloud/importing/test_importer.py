@@ -1,8 +1,9 @@
-"""Files into a lake: values, marks, what stays, what importing again does. The tables are real, by delta-rs."""
+"""Files into a lake: values, marks, what stays, what importing again does. Real tables, by delta-rs."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,13 +72,15 @@ def test_a_file_becomes_statistics_channels_and_what_was_imported(
     )
     cup = asked(
         tmp_path,
-        "SELECT interval_start, avg, sd, max, cube_mean, count, expected, recovery, period_ms, n_not_evaluated, "
-        "quality, version, date, unit FROM statistics WHERE channel = 'cup.wind_speed' ORDER BY ALL",
+        "SELECT interval_start, avg, sd, max, cube_mean, count, expected, recovery, period_ms, "
+        "n_not_evaluated, quality, version, date, unit FROM statistics "
+        "WHERE channel = 'cup.wind_speed' ORDER BY ALL",
     )
     v, sd = 38 / 3.6, 1.0
     assert cup[2] == (
         FIRST + timedelta(minutes=20), pytest.approx(v), pytest.approx(sd), pytest.approx(56 / 3.6),
-        pytest.approx(v**3 + 3 * v * sd**2 * 599 / 600), 600, 600.0, 1.0, 1000, 600, 2, 1, FIRST.date(), "m/s",
+        pytest.approx(v**3 + 3 * v * sd**2 * 599 / 600), 600, 600.0, 1.0, 1000, 600, 2, 1,
+        FIRST.date(), "m/s",
     )  # fmt: skip
     records = asked(
         tmp_path,
@@ -110,7 +113,7 @@ def test_importing_again_changes_nothing_and_an_overlap_is_named(
     said = capsys.readouterr().out
     assert "later.csv: 4 lines" in said
     assert (
-        "0 new rows in statistics of old-07; 6 imported before; 1 lines in quarantine (DUPLICATE_TIME 1)"
+        "0 new rows in statistics of old-07; 6 imported before; 1 line in quarantine (DUPLICATE_TIME 1)"
         in said
     )
     imported(tmp_path, file_in(tmp_path, [each.replace(",5.0", ",6.0") for each in lines(3, 4)], "other.csv"))
@@ -130,10 +133,12 @@ def test_bad_lines_are_in_quarantine_once(tmp_path: Path) -> None:
     imported(tmp_path, path)
     found = asked(
         tmp_path,
-        "SELECT reason, payload, payload_bytes, gateway, source[:18], headers[1].value FROM quarantine ORDER BY reason",
+        "SELECT reason, payload, payload_bytes, gateway, source[:18], headers[1].value "
+        "FROM quarantine ORDER BY reason",
     )
     assert found == [
-        ("BAD_TIME", bad[0].encode(), 17, "old-07", "import logger.csv:", b"'never' is no time such as 2016-02-01 00:10:00"),
+        ("BAD_TIME", bad[0].encode(), 17, "old-07", "import logger.csv:",
+         b"'never' is no time such as 2016-02-01 00:10:00"),
         ("OUT_OF_RANGE", bad[1].encode(), 32, "old-07", "import logger.csv:",
          b"cup.wind_speed avg is 277.5 m/s, not 0 to 115"),
     ]  # fmt: skip
@@ -144,7 +149,10 @@ def test_bad_lines_are_in_quarantine_once(tmp_path: Path) -> None:
 def test_what_the_logger_has_nothing_of_counts_against_recovery(tmp_path: Path) -> None:
     rows = [*lines(2), *lines(1, 4), lines(1, 5)[0].replace(",5.0", ",NAN")]
     imported(tmp_path, file_in(tmp_path, rows))
-    recovery = "SELECT channel, avg(recovery), count(*), list(quality ORDER BY interval_start) FROM statistics GROUP BY 1 ORDER BY 1"
+    recovery = (
+        "SELECT channel, avg(recovery), count(*), list(quality ORDER BY interval_start) FROM statistics "
+        "GROUP BY 1 ORDER BY 1"
+    )
     assert asked(tmp_path, recovery) == [
         ("air.temperature", 0.5, 6, [2, 2, 9, 9, 2, 9]),
         ("cup.wind_speed", pytest.approx(4 / 6), 6, [2, 2, 9, 9, 2, 2]),
@@ -164,7 +172,8 @@ def test_measured_rows_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     def row(at: int, **values: Any) -> dict[str, Any]:
         start = pa.scalar(FIRST + timedelta(minutes=10 * at), tables.TIMES)
         return {
-            "gateway": ["old-07"], "channel": ["cup.wind_speed"], "interval_s": [600], "interval_start": [start],
+            "gateway": ["old-07"], "channel": ["cup.wind_speed"], "interval_s": [600],
+            "interval_start": [start],
             "n_good": [600], "version": [1], "date": [FIRST.date()], "avg": [1.5], "count": [600],
         } | {name: [value] for name, value in values.items()}  # fmt: skip
 
@@ -178,9 +187,11 @@ def test_measured_rows_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (pytest.approx(10.0), 1), (1.5, 1), (pytest.approx(38 / 3.6), 2), (pytest.approx(39 / 3.6), 1),
     ]  # fmt: skip
     spans = """SELECT begin, "end" FROM imports WHERE channel = 'cup.wind_speed' ORDER BY begin"""
-    assert [tuple((each - FIRST) // timedelta(minutes=10) for each in span) for span in asked(tmp_path, spans)] == [
-        (0, 1), (2, 4),
-    ]  # fmt: skip
+    found = asked(tmp_path, spans)
+    assert [tuple((each - FIRST) // timedelta(minutes=10) for each in span) for span in found] == [
+        (0, 1),
+        (2, 4),
+    ]
 
 
 def test_samples_become_readings_each_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,14 +200,18 @@ def test_samples_become_readings_each_once(tmp_path: Path, capsys: pytest.Captur
     imported(tmp_path, path, mapping=SAMPLES)
     imported(tmp_path, file_in(tmp_path, at[50:], "more.csv", "Time,V"), mapping=SAMPLES)
     assert "30 new rows in readings of old-07; 10 imported before" in capsys.readouterr().out
-    rows = "SELECT count(*), max(seq) - min(seq), min(run), max(run), min(quality), bool_and(replayed), any_value(cal[:7]) FROM readings"
+    rows = (
+        "SELECT count(*), max(seq) - min(seq), min(run), max(run), min(quality), bool_and(replayed), "
+        "any_value(cal[:7]) FROM readings"
+    )
     assert asked(tmp_path, rows) == [(90, 89, "import-1000", "import-1000", 2, True, "import-")]
     assert asked(tmp_path, "SELECT time, value FROM readings ORDER BY time LIMIT 1 OFFSET 61") == [
         (FIRST + timedelta(seconds=61), 61.0)
     ]
     # A sample that is measured isn't imported.
-    measured = {"gateway": ["old-07"], "channel": ["cup.wind_speed"], "run": ["5d1c0a7e"], "seq": [1],
-                "time": [FIRST + timedelta(seconds=95.4)], "value": [2.0], "date": [FIRST.date()]}  # fmt: skip
+    measured = {"gateway": ["old-07"], "channel": ["cup.wind_speed"], "run": ["5d"], "seq": [1],
+                "time": [FIRST + timedelta(seconds=95.4)], "value": [2.0],
+                "date": [FIRST.date()]}  # fmt: skip
     write(tmp_path / "lake", schemas.READINGS, measured)
     late = [f"{FIRST + timedelta(seconds=second):%Y-%m-%d %H:%M:%S},{second}" for second in range(93, 98)]
     imported(tmp_path, file_in(tmp_path, late, "late.csv", "Time,V"), mapping=SAMPLES)
@@ -214,11 +229,23 @@ scan = "1m"
 stamps = "start"
 utc_offset = "+00:00"
 missing = ["NAN"]
-""" + "".join(f"[[channel]]\nsensor = '{sensor}'\nquantity = '{quantity}'\n{columns}\n" for sensor, quantity, columns in (
-        ("vane", "wind_direction", "avg = 'D'\nsd = 'Dsd'\noffset = 10.0"),
-        ("rain", "precipitation", "sum = 'P'\ncount = 'n'\nunit = 'in'"),
-        ("door", "state", "avg = 'S'"),
-    ))  # fmt: skip
+[[channel]]
+sensor = "vane"
+quantity = "wind_direction"
+avg = "D"
+sd = "Dsd"
+offset = 10.0
+[[channel]]
+sensor = "rain"
+quantity = "precipitation"
+sum = "P"
+count = "n"
+unit = "in"
+[[channel]]
+sensor = "door"
+quantity = "state"
+avg = "S"
+"""
     path = file_in(tmp_path, ["2016-02-01 00:00:00,350,4.5,0.5,8,0.25"], header="Time,D,Dsd,P,n,S")
     imported(tmp_path, path, mapping=text)
     rows = asked(
@@ -226,7 +253,8 @@ missing = ["NAN"]
         "SELECT quantity, avg, sum, rate, sd, count, recovery, max, changes FROM statistics ORDER BY 1",
     )
     assert rows == [
-        ("precipitation", pytest.approx(12.7 / 8), pytest.approx(12.7), pytest.approx(12.7 / 8 * 60), None, 8, 0.8, None, None),
+        ("precipitation", pytest.approx(12.7 / 8), pytest.approx(12.7), pytest.approx(95.25), None, 8, 0.8,
+         None, None),
         ("state", 0.25, None, None, None, 10, 1.0, None, None),
         ("wind_direction", 0.0, None, None, 4.5, 10, 1.0, None, None),
     ]  # fmt: skip
@@ -342,11 +370,13 @@ def test_three_months_of_a_mast_are_what_pandas_has(
     with open_lake(tmp_path / "lake") as lake:
         rows = lake.execute("FROM statistics WHERE count > 0").df()
         rose = lake.execute(
-            "SELECT sector, intervals, mean_speed FROM wind_rose('cup-80m-n.wind_speed', 'vane-78m.wind_direction')"
+            "SELECT sector, intervals, mean_speed "
+            "FROM wind_rose('cup-80m-n.wind_speed', 'vane-78m.wind_direction')"
         ).fetchall()
     for channel, figure, column, scale in (
         ("cup-80m-n.wind_speed", "avg", "Spd80mN", 1.0), ("cup-80m-n.wind_speed", "sd", "Spd80mNStd", 1.0),
-        ("cup-40m-n.wind_speed", "max", "Spd40mNMax", 1.0), ("vane-78m.wind_direction", "sd", "Dir78mSStd", 1.0),
+        ("cup-40m-n.wind_speed", "max", "Spd40mNMax", 1.0),
+        ("vane-78m.wind_direction", "sd", "Dir78mSStd", 1.0),
         ("air.temperature", "avg", "T2m", 1.0), ("air.humidity", "avg", "RH2m", 1.0),
         ("baro.pressure", "avg", "P2m", 0.1), ("rain.precipitation", "sum", "PrcpTot", 1.0),
     ):  # fmt: skip
@@ -357,3 +387,24 @@ def test_three_months_of_a_mast_are_what_pandas_has(
     wanted = table.groupby(sector)["Spd80mN"].agg(["count", "mean"])
     assert [(row[0], row[1]) for row in rose] == list(zip(wanted.index, wanted["count"], strict=True))
     assert [row[2] for row in rose] == pytest.approx(wanted["mean"].to_numpy(), abs=1e-12)
+
+
+def test_the_pages_example_is_imported_as_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[4] / "docs/import.md").read_text()
+    content, mapping, checked, said, *_ = re.findall(r"^```(?:csv|toml|text)\n(.*?)^```$", page, re.M | re.S)
+    (tmp_path / "old.csv").write_text(content)
+    (tmp_path / "old.toml").write_text(mapping)
+    options = [
+        "--mapping",
+        str(tmp_path / "old.toml"),
+        "--lake",
+        str(tmp_path / "lake"),
+        str(tmp_path / "old.csv"),
+    ]
+    assert run([*options, "--check"]) == 0
+    assert capsys.readouterr().out == checked
+    assert run(options) == 0
+    assert capsys.readouterr().out == said
+    marked = re.search(r"^```sql\n(.*?)^```$", page, re.M | re.S)
+    assert marked is not None
+    assert len(asked(tmp_path, marked[1])) == 8

@@ -36,7 +36,8 @@ def test_toa5_has_four_header_lines(tmp_path: Path) -> None:
     text = MAPPING.replace('"csv"', '"toa5"').replace('time = "Time"\n', "")
     header = (
         '"TOA5","mast","CR1000","123","CR1000.Std.27","CPU:mast.CR1","4711","Table10"\n'
-        '"TIMESTAMP","RECORD","V","Vsd","Vmax","T"\n"TS","RN","km/h","km/h","km/h","Deg C"\n"","","Avg","Std","Max","Avg"'
+        '"TIMESTAMP","RECORD","V","Vsd","Vmax","T"\n"TS","RN","km/h","km/h","km/h","Deg C"\n'
+        '"","","Avg","Std","Max","Avg"'
     )
     data = ['"2016-02-01 01:10:00",0,36,3.6,54,"NAN"', '"2016-02-01 01:20:00",1,"INF",3.6,54,5']
     rows = read(file_in(tmp_path, data, "toa5.dat", header), text)
