@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.wire.number_set import NumberSet
-from cloud.wire.reading_records import encode_reading
+from cloud.wire.reading_records import IMPORT_RUN, encode_reading
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, SEEN
@@ -96,11 +96,13 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
         return _counts(settings)
 
     # Of the first run 11 and 12 were dropped with a word, 13 without; of the second 4 and 5 are under way, 3
-    # is in quarantine. The will of the first comes after the second has begun.
+    # is in quarantine. The will of the first comes after the second has begun. A logger's
+    # file is nobody's news.
     drops = [{"reason": "OUTBOX_FULL", "count": 2, "ranges": ["r1 cup.wind_speed 11-12"]}]
     first = run_record("r1", "killed", 20, in_flight=0, outbox_records=1, dropped=drops)
     second = {"previous_run": "r1", "in_flight": 0}
     tables.readings(12, {"r1": [*range(1, 11), *range(14, 21)], "r2": [1, 2, *range(6, 11)]})
+    tables.readings(13, {f"{IMPORT_RUN}1000": [300]})
     tables.rejects(11, encode_reading(reading(3, run="r2")).replace(b'"m/s"', b'"km/h"'), b"noise")
     tables.runs(12, first, run_record("r2", "running", 10, outbox_records=2, **second))
     tables.statuses((10, "online", "r2"), (12, "offline", "r1"))
