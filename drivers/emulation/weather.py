@@ -32,6 +32,8 @@ _MEAN_WIND_MPS: Final = 7.5
 _MEAN_DIRECTION_DEG: Final = 240.0
 _TURNS: Final = ((43_200.0, 100.0), (3_600.0, 20.0), (120.0, 8.0), (10.0, 6.0), (3.0, 3.0))
 """Period in seconds and degrees of the wind's turning."""
+_LOCAL_BELOW_S: Final = 3_600.0
+"""What lasts less differs from site to site."""
 _REFERENCE_HEIGHT_M: Final = 50.0
 _DEFAULT_HEIGHT_M: Final = 10.0
 
@@ -81,11 +83,18 @@ def cos_zenith(site: Site, time_s: float) -> float:
 
 
 class Weather:
-    """The weather at a site, for one seed. Time is in seconds since 1970-01-01T00:00Z."""
+    """The weather at a site, for one seed. Time is in seconds since 1970-01-01T00:00Z.
 
-    def __init__(self, seed: int, site: Site) -> None:
-        self._noise = partial(noise, seed)
+    Sites of one ``seed`` and several ``local`` seeds have the weather of hours and days in common, and gusts
+    and single clouds of their own.
+    """
+
+    def __init__(self, seed: int, site: Site, local: int | None = None) -> None:
+        self._seeds = seed, seed if local is None else local
         self._site = site
+
+    def _noise(self, stream: str, time_s: float, period_s: float) -> float:
+        return noise(self._seeds[period_s < _LOCAL_BELOW_S], stream, time_s, period_s)
 
     def wind_mps(self, time_s: float, height_m: float | None, cup: str) -> float:
         """Speed in m/s at a height (10 m unless known): gusts, shear by a power law that is steeper at night.

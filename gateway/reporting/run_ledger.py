@@ -71,15 +71,18 @@ def _text(lost: Range, own: str) -> str:
 class RunLedger:
     """Makes the records of one run. Any thread may call it.
 
-    ``counts`` is what changes in a run's record: last_seq by channel, in_flight, outbox_records.
+    ``counts`` is what changes in a run's record: last_seq by channel, in_flight, outbox_records. ``started``
+    is now unless it is given.
     """
 
-    def __init__(self, gateway: str, run: str, boot: str, predecessors: Predecessors) -> None:
+    def __init__(
+        self, gateway: str, run: str, boot: str, predecessors: Predecessors, started: str | None = None
+    ) -> None:
         self._gateway = gateway
         self._run = run
         self._boot = boot
         self._predecessors = predecessors
-        self._started = now_text()
+        self._started = now_text() if started is None else started
         self._dropped: dict[str, _Dropped] = {}
         self._revision = 0
         self._lock = threading.Lock()

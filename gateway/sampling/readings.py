@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from cloud.wire.quantities import kind_field
 from cloud.wire.reading_records import CLOCK_UNSYNCED, MISSING, SUSPECT, SYNCED, UNSYNCED, Reading
 from drivers.interface import Channel, Measurement
 from gateway.calibration.record import configured, expiry_field, expiry_reasons, in_range
 from gateway.config import QualityRules, SensorConfig
-from gateway.ports import Driver
 from gateway.quality.qartod import QartodTests
 from gateway.sampling.run_context import RunContext
 from gateway.sampling.schedule import Period
+
+
+class Measuring(Protocol):
+    """What is to be known of a driver to make readings of its measurements."""
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels of every read, in order."""
+
+    @property
+    def accumulates(self) -> bool:
+        """True where a reading covers the time since the one before."""
 
 
 class ReadingFactory:
@@ -21,7 +33,7 @@ class ReadingFactory:
     Owned by the sampler's thread, except ``set_quality``. ``period_ns`` is how long a reading stands for.
     """
 
-    def __init__(self, sensor: SensorConfig, driver: Driver, context: RunContext, period_ns: int) -> None:
+    def __init__(self, sensor: SensorConfig, driver: Measuring, context: RunContext, period_ns: int) -> None:
         self._sensor = sensor.name
         self._context = context
         self._period_ms = period_ns // 1_000_000

@@ -1,0 +1,1 @@
+"""``fieldgate simulate``: the past of a fleet that never was, through the real pipeline."""
