@@ -21,6 +21,7 @@ from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.arguments import CommandError
 from gateway.commands.demo.accounting import Lake, sampled
 from gateway.commands.demo.device import CabinetThermometer
+from gateway.commands.demo.fleet import FleetHistory
 from gateway.commands.demo.layout import Layout
 from gateway.commands.demo.observer import Observer, kafka_records, missing
 from gateway.commands.demo.options import MAST, Options
@@ -49,6 +50,7 @@ class Demo:
         self._lake = Lake(layout.lake, self._gateway, interval_s(options.interval))
         self._observer = Observer(layout.listen, self._offsets, self._lake, self._accounts)
         self._device = CabinetThermometer(layout.mosquitto.host, layout.mosquitto.port)
+        self._fleet = FleetHistory(layout.kafka.bootstrap_servers, layout.workdir / "fleet.log")
         self._hints = (
             f"{sys.argv[0]} query --lake {layout.lake} "
             '"FROM statistics ORDER BY interval_start DESC LIMIT 9"',
@@ -107,6 +109,7 @@ class Demo:
         return self._count(missing)
 
     def _shutdown(self) -> None:
+        self._fleet.stop()
         self._device.stop()
         self._observer.stop()
         self._stack.stop()
@@ -119,6 +122,8 @@ class Demo:
         if self._stack.all_up and not self._was_up:
             self._was_up = True
             self._enter("sampling")
+            if self._options.fleet:
+                self._fleet.start()
         elif changed and self._was_up:
             self._describe()
 

@@ -34,6 +34,7 @@ class Options:
     drain_timeout_s: float
     resume: bool
     restart_after_s: float
+    fleet: bool = False
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Self:
@@ -85,6 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "no live view; end by itself with one JSON object")
     add("--drain-timeout", dest="drain_timeout_s", type=positive, default=120.0, metavar="S",
         help="how long the tables may take to catch up at the end (default: 120)")  # fmt: skip
+    add(
+        "--fleet",
+        action="store_true",
+        help="beside it two days of six masts (fieldgate simulate); not counted",
+    )
     add("--resume", action="store_true", help="go on in a DIR that an earlier demo left")
     add("--restart-after", dest="restart_after_s", type=not_negative, default=1.0, metavar="S",
         help="how long a component that died stays down, to try outages (default: 1)")  # fmt: skip
