@@ -193,16 +193,14 @@ class DiskBlocks:
             return taken
         damaged: list[Block] = []
         expected = numbering.oldest if not after else None
-        taken_bytes = 0
-        last = 0
+        taken_bytes = last = 0
+        firsts: list[int] = []
         with contextlib.closing(tables.blocks_from(self._file.connection, after + 1)) as found:
             for block in found:
                 if expected not in (None, block.first) or block.first <= last:
                     raise OutboxCorrupt(f"{path}: blocks are missing")
-                if not tables.can_find(self._file.connection, block.first):
-                    # In a damaged tree a scan and a search can disagree: it could never be removed.
-                    raise OutboxCorrupt(f"{path}: a block is out of place")
                 expected, last = None, block.last
+                firsts.append(block.first)
                 try:
                     records = block.records(self._dictionaries.find(self._file.connection, block.dictionary))
                 except DamagedBlockError as error:
@@ -223,6 +221,9 @@ class DiskBlocks:
                 break
         if not after and not last and numbering.stored:
             raise OutboxCorrupt(f"{path}: all blocks are missing")
+        if not tables.can_find(self._file.connection, firsts):
+            # In a damaged tree a scan and a search can disagree: it could never be removed.
+            raise OutboxCorrupt(f"{path}: a block is out of place")
         for block in damaged:
             self._file.with_room(lambda block=block: self._give_up(block))  # type: ignore[misc]
         return taken
@@ -286,8 +287,8 @@ class DiskBlocks:
                     gone.update(_within(first, last, head))
                     found += len(gone)
                     if len(gone) == head.count:
-                        figures.delete(head)
                         finished.append(head)
+            figures.delete(*finished)
             if fresh and found < len(numbers):
                 raise OutboxUnusable(f"{self._file.path}: some of the records were dropped")
             for block in fresh:

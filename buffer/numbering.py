@@ -91,12 +91,13 @@ class Numbering:
         if block.others:
             self.others_bytes += block.size_bytes
 
-    def delete(self, block: Block) -> None:
-        """Delete a block, given without its payload. Raises OutboxCorrupt."""
-        if block.others:
-            self.others_bytes -= tables.bytes_of_others(self.connection, block.first)
-        tables.delete(self.connection, block.first)
-        self.stored -= block.count
+    def delete(self, *blocks: Block) -> None:
+        """Delete blocks, given without their payloads. Raises OutboxCorrupt."""
+        for block in blocks:
+            if block.others:
+                self.others_bytes -= tables.bytes_of_others(self.connection, block.first)
+            self.stored -= block.count
+        tables.delete(self.connection, [block.first for block in blocks])
 
     def write(self) -> None:
         """Write the row where it has changed. Raises OutboxCorrupt where the blocks don't match."""

@@ -146,14 +146,18 @@ def insert(connection: sqlite3.Connection, block: Block) -> None:
     connection.execute(f"INSERT INTO blocks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _cells(block))
 
 
-def can_find(connection: sqlite3.Connection, first: int) -> bool:
-    """Whether a search by number finds the block."""
-    return connection.execute("SELECT 1 FROM blocks WHERE first = ?", (first,)).fetchone() is not None
+def can_find(connection: sqlite3.Connection, firsts: Sequence[int]) -> bool:
+    """Whether a search by number finds each of these blocks."""
+    (found,) = connection.execute(
+        "SELECT count(*) FROM blocks WHERE first IN (SELECT value FROM json_each(?))", (str([*firsts]),)
+    ).fetchone()
+    return bool(found == len(firsts))
 
 
-def delete(connection: sqlite3.Connection, first: int) -> None:
-    """Delete a block. Raises OutboxCorrupt where it can't be found."""
-    if connection.execute("DELETE FROM blocks WHERE first = ?", (first,)).rowcount != 1:
+def delete(connection: sqlite3.Connection, firsts: Sequence[int]) -> None:
+    """Delete blocks. Raises OutboxCorrupt where one can't be found."""
+    deleted = connection.executemany("DELETE FROM blocks WHERE first = ?", ((first,) for first in firsts))
+    if firsts and deleted.rowcount != len(firsts):
         raise OutboxCorrupt("a block can't be found")
 
 

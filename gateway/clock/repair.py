@@ -50,7 +50,8 @@ def boot_of(record: Record) -> str | None:
 
 def unmarked(record: Record) -> Record:
     """The record without the mark: its time stays unknown."""
-    return replace(record, headers=tuple(header for header in record.headers if header[0] != UNREPAIRED))
+    headers = tuple(header for header in record.headers if header[0] != UNREPAIRED)
+    return Record(record.topic, record.key, record.value, headers)
 
 
 def repaired(record: Record, offset_ms: int) -> Record:
@@ -83,7 +84,7 @@ def repaired(record: Record, offset_ms: int) -> Record:
     except (ValueError, OverflowError, OSError):
         return unmarked(record)
     headers = tuple(header for header in record.headers if header[0] not in (UNREPAIRED, RECEIVED_AT))
-    return replace(record, value=value, headers=headers)
+    return Record(record.topic, record.key, value, headers)
 
 
 def _quality(reading: Reading, reasons: tuple[str, ...], record: Record) -> int:

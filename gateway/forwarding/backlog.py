@@ -93,9 +93,12 @@ class Backlog:
             self._parked.freed()
         if now_s >= self._drain.remove_at_s or state.stopping:
             self.remove(self._drain.take_delivered())
-        if state.stopping or not self._wanted():
+        self._fetch_more(now_s)
+
+    def _fetch_more(self, now_s: float, coming: int = 0) -> None:
+        if self._state.stopping or now_s < max(self._not_before_s, self._batch_at_s):
             return
-        if now_s < max(self._not_before_s, self._batch_at_s):
+        if not self._wanted(coming):
             return
         self.moves += 1
         if self._drain.at_start:
@@ -139,11 +142,15 @@ class Backlog:
             self._parked.forget_found()
         if not self._drain.fetched(rows[-1][0] if rows else None):
             self._not_before_s = now_s + self._pause_s(now_s)
-        for number, stored in rows:
-            if self._drain.is_under_way(number) or number in self._state.ledger.held:
-                self._skipped.other()
-            else:
-                self._take_row(number, stored, now_s)
+        drain, held = self._drain, self._state.ledger.held
+        news = [row for row in rows if not (drain.is_under_way(row[0]) or row[0] in held)]
+        if len(news) < len(rows):
+            self._skipped.other()
+        if rows:
+            # The writer reads the next ones while these are sent.
+            self._fetch_more(now_s, len(news))
+        for number, stored in news:
+            self._take_row(number, stored, now_s)
         if batch := self._parked.take_batch():
             self._outbox.refile(batch)
 
@@ -252,8 +259,9 @@ class Backlog:
         probe_s = kafka.next_probe_s(self._pass_began_s)
         return min(max(probe_s - now_s, _RETRY_S), _FRUITLESS_PAUSE_S)
 
-    def _wanted(self) -> bool:
-        waiting = len(self._state.ledger.held) + self._drain.under_way
+    def _wanted(self, coming: int = 0) -> bool:
+        """Whether there are rows to fetch; ``coming``: so many are about to be under way."""
+        waiting = len(self._state.ledger.held) + self._drain.under_way + coming
         if not self._sink.usable or self._drain.busy or self._skipped.only:
             return False
         return self._outbox.records > waiting

@@ -6,7 +6,7 @@ Length of the head (4 bytes, big-endian), head (JSON: topic, key, headers), valu
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -14,7 +14,9 @@ from cloud.wire.fields import UNDECODABLE
 from gateway.ports import Record
 
 _LENGTH: Final = struct.Struct(">I")
-_HEAD: Final = msgspec.json.Decoder(tuple[str, str, list[tuple[str, str]]])
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_HEAD: Final = msgspec.json.Decoder(tuple[_Text, str, list[tuple[_Text, str]]])
+_bytes: Final = bytes.fromhex
 
 
 def to_bytes(record: Record) -> bytes:
@@ -29,15 +31,17 @@ def from_bytes(stored: bytes) -> Record:
     try:
         (length,) = _LENGTH.unpack_from(stored)
         end = _LENGTH.size + length
-        topic, key, coded = _HEAD.decode(stored[_LENGTH.size : end])
-        headers = tuple([(_plain(name), bytes.fromhex(value)) for name, value in coded])
-        return Record(_plain(topic), bytes.fromhex(key), stored[end:], headers)
+        head = stored[_LENGTH.size : end]
+        topic, key, coded = _HEAD.decode(head)
+        # librdkafka would end the process over some other topics and names of headers.
+        if not head.isascii() or (b"\\" in head and not _plain(topic, coded)):
+            raise ValueError("its topic or a header's name is no plain text")
+        headers = tuple([(name, _bytes(value)) for name, value in coded])
+        return Record(topic, _bytes(key), stored[end:], headers)
     except (struct.error, *UNDECODABLE) as error:
         raise ValueError(f"not a stored record: {error}") from error
 
 
-def _plain(text: str) -> str:
-    """A topic or a header's name: librdkafka would end the process over some others."""
-    if text and text.isascii():
-        return text
-    raise ValueError("not a stored record: its topic or a header's name is no plain text")
+def _plain(topic: str, headers: list[tuple[str, str]]) -> bool:
+    """Whether escaped characters, too, are ASCII."""
+    return topic.isascii() and all(name.isascii() for name, _ in headers)

@@ -331,7 +331,7 @@ def test_a_topic_refused_for_moments_leaves_with_the_others() -> None:
         assert mast.now_s < 1100
     cloud.refused.clear()
     mast.now_s += 1
-    for _ in range(12):
+    for _ in range(4):
         mast.turn()
     taken = Counter(record.topic for record in cloud.taken)
     assert taken[TOPICS[0]] < 3000
