@@ -7,14 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined] # no __all__
 
 from cloud.errors import CloudError
 from cloud.kafka.listener_probe import listener_fault
 from cloud.kafka.producer import DEFAULTS
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined] # no __all__
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +94,9 @@ def open_admin(
     bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float
 ) -> tuple[AdminClient, ClusterMetadata]:
     """A client, and the metadata it has got. Raises NoAnswer, CloudError as ``describe_cluster``."""
+    # Imported here: it takes 2 to 4 MiB, and the daemon, which only checks properties, has no use for it.
+    from confluent_kafka.admin import AdminClient
+
     errors: list[KafkaError] = []
     settings: dict[str, Any] = {
         **properties,
