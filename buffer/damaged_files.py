@@ -19,10 +19,7 @@ class DamagedFiles:
 
     def refresh(self) -> None:
         """Find the files that there are."""
-        logs = self._path.parent.glob(f"{self._path.name}.salvage-*-wal")
-        # A crash came between the renaming of a file and that of its log.
-        left = [log for log in logs if not log.with_name(log.name.removesuffix("-wal")).exists()]
-        found = [*self._path.parent.glob(f"{self._path.name}.damaged-*"), *left]
+        found = self._path.parent.glob(f"{self._path.name}.damaged-*")
         self._names = sorted({file.name.removesuffix("-wal") for file in found})
 
     def size_bytes(self) -> int:

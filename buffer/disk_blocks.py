@@ -145,7 +145,7 @@ class DiskBlocks:
             ):
                 over = figures.others_bytes + its_bytes > share
                 why = drops.OTHERS_SHARE if over else reason
-                oldest = (tables.oldest_head_of_others if over else tables.oldest_head)(connection)
+                oldest = tables.oldest_head(connection, others=over)
                 if oldest is None:
                     # Where nothing is stored, the last resort is to store it with too few pages.
                     goes_itself = over

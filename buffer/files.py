@@ -109,13 +109,10 @@ def free_bytes(directory: Path) -> int:
 
 
 def move_database(path: Path, target: Path) -> None:
-    """Rename a database and its log. Raises OutboxUnusable."""
-    try:
-        # The database first: a log alone is one that SQLite deletes before it makes a database of that name.
-        for suffix in ("", "-wal"):
-            with contextlib.suppress(FileNotFoundError):
-                Path(f"{path}{suffix}").rename(f"{target}{suffix}")
-        Path(f"{path}-shm").unlink(missing_ok=True)
-        sync_directory(path.parent)
-    except OSError as error:
-        raise OutboxUnusable(f"cannot set {path} aside ({error.strerror})") from error
+    """Rename a database and its log. Raises OSError."""
+    # The database first: a log alone is one that SQLite deletes before it makes a database of that name.
+    for suffix in ("", "-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").rename(f"{target}{suffix}")
+    Path(f"{path}-shm").unlink(missing_ok=True)
+    sync_directory(path.parent)

@@ -1,7 +1,4 @@
-"""The lock file of an outbox: one outbox at a time, and how far its numbers had come.
-
-A lock that another process holds is noticed on a read-only disk, too.
-"""
+"""The lock file of an outbox: one outbox at a time, and how far its numbers had come."""
 
 from __future__ import annotations
 
@@ -11,8 +8,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from buffer.errors import OutboxDiskFull, OutboxError, OutboxLocked, OutboxUnusable, wants_room
-from buffer.files import boot_id, permission_problem
+from buffer.errors import OutboxLocked
+from buffer.files import boot_id
+from buffer.sqlite_errors import translated
 
 _CLOSED: Final = "closed"
 
@@ -26,26 +24,19 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
-        lock_path = Path(f"{path}.lock")
-        try:
+        with translated(path), contextlib.ExitStack() as failed:
             # A file of its own: closing a descriptor of the database drops SQLite's own (POSIX) locks on it.
-            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        except OSError as error:
-            if wants_room(error):
-                raise OutboxDiskFull(f"no room for {lock_path}") from error
-            _refuse_if_locked(path, lock_path)
-            reason = permission_problem(path) or error.strerror
-            raise OutboxUnusable(f"cannot open {lock_path} ({reason})") from error
-        self._descriptor = descriptor
-        try:
-            _lock(path, lock_path, descriptor)
-            words = _words(os.pread(descriptor, 256, 0))
-        except OutboxError:
-            self.release()
-            raise
-        except OSError as error:
-            self.release()
-            raise OutboxUnusable(f"cannot read {lock_path} ({error.strerror})") from error
+            self._descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            failed.callback(self.release)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OutboxLocked(
+                    f"{path} is in use by another fieldgate; stop that one, or give this one its own"
+                    " outbox.path"
+                ) from error
+            words = _words(os.pread(self._descriptor, 256, 0))
+            failed.pop_all()
         sound = bool(words)
         self.issued, self.floor = map(int, words[1:3]) if sound else (0, 1)
         self._boot = boot_id()
@@ -73,27 +64,6 @@ class Lock:
         """Release the lock. The lock file stays: else two processes could lock two files of one name."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _lock(path: Path, lock_path: Path, descriptor: int) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OutboxLocked(
-            f"{path} is in use by another fieldgate; stop that one, or give this one its own outbox.path"
-        ) from error
-    except OSError as error:
-        raise OutboxUnusable(f"cannot lock {lock_path} ({error.strerror})") from error
-
-
-def _refuse_if_locked(path: Path, lock_path: Path) -> None:
-    """Raise OutboxLocked where another outbox holds the lock: flock works on a read-only disk, too."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _lock(path, lock_path, descriptor)
-        finally:
             os.close(descriptor)
 
 

@@ -40,12 +40,6 @@ def set_aside(path: Path, floor: int, last: int, *, last_is_known: bool) -> Path
     return target
 
 
-def complete(path: Path, target: Path) -> None:
-    """Rename the log of a file that was set aside as ``target``, where a crash came before that."""
-    if not path.exists() and not Path(f"{target}-wal").exists():
-        move_database(path, target)
-
-
 def pending(path: Path) -> list[Path]:
     """Files set aside and not yet salvaged, oldest first."""
     found = path.parent.glob(f"{path.name}{_SALVAGE}*")

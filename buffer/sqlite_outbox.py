@@ -43,7 +43,7 @@ from buffer.errors import (
     OutboxLocked,
     OutboxVersionError,
 )
-from buffer.files import file_size, make_directory
+from buffer.files import make_directory
 from buffer.lock import Lock
 from buffer.outbox_file import OutboxFile
 from buffer.space_limits import Limits
@@ -197,9 +197,7 @@ class SqliteOutbox:
             self._salvages += map(recovery.Salvage, aside)
             try:
                 newest = self._salvages[-1] if self._salvages else None
-                if newest and not file_size(self._path) and lock.issued <= newest.last:
-                    # A crash came between setting that one aside and its replacement.
-                    recovery.complete(self._path, newest.source)
+                # Where a crash came between setting that one aside and its replacement.
                 self._connect(newest.last if newest and lock.issued <= newest.last else 0)
             except OutboxCorrupt:
                 self._set_aside(lock.floor, lock.issued if lock.issued_is_exact else None)

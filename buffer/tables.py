@@ -199,15 +199,9 @@ def heads_within(connection: sqlite3.Connection, first: int, last: int) -> list[
     )
 
 
-def oldest_head(connection: sqlite3.Connection) -> Block | None:
-    """The oldest block without its payload. Raises OutboxCorrupt."""
-    return _head(connection, "ASC")
-
-
-def oldest_head_of_others(connection: sqlite3.Connection) -> Block | None:
-    """The oldest block of others' records without its payload. Raises OutboxCorrupt."""
-    heads = _sound(connection, f"SELECT {_HEADS} {_OTHERS} ORDER BY first LIMIT 1", ())
-    return heads[0] if heads else None
+def oldest_head(connection: sqlite3.Connection, *, others: bool = False) -> Block | None:
+    """The oldest block, or that of others' records, without its payload. Raises OutboxCorrupt."""
+    return _head(connection, f"{_OTHERS if others else 'FROM blocks'} ORDER BY first")
 
 
 def bytes_of_others(connection: sqlite3.Connection, first: int | None = None) -> int:
@@ -222,11 +216,11 @@ def bytes_of_others(connection: sqlite3.Connection, first: int | None = None) ->
 
 def newest_head(connection: sqlite3.Connection) -> Block | None:
     """The newest block without its payload. Raises OutboxCorrupt."""
-    return _head(connection, "DESC")
+    return _head(connection, "FROM blocks ORDER BY first DESC")
 
 
-def _head(connection: sqlite3.Connection, order: str) -> Block | None:
-    heads = _sound(connection, f"SELECT {_HEADS} FROM blocks ORDER BY first {order} LIMIT 1", ())
+def _head(connection: sqlite3.Connection, which: str) -> Block | None:
+    heads = _sound(connection, f"SELECT {_HEADS} {which} LIMIT 1", ())
     return heads[0] if heads else None
 
 

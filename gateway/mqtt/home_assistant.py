@@ -12,7 +12,6 @@ for three intervals, the entity is *unavailable*.
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -25,8 +24,6 @@ from drivers.interface import Channel
 from gateway.config import Config, SensorConfig
 from gateway.ports import Snapshot
 from gateway.system.atomic_file import read_state, write_state
-
-log = logging.getLogger(__name__)
 
 _CLASSES: Final[Mapping[str, str]] = {
     "temperature": "temperature",
@@ -156,13 +153,6 @@ class Discovery:
             self._store(set(self._wanted))
 
     def _store(self, topics: set[str]) -> None:
-        if topics == self._standing:
-            return
-        self._standing = topics
-        if topics:
+        if topics != self._standing:
+            self._standing = topics
             write_state(self._path, {"topics": sorted(topics)})
-        else:
-            try:
-                self._path.unlink(missing_ok=True)
-            except OSError as error:
-                log.warning("event=state.not_written path=%s error=%s", self._path, error)
