@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from cloud.errors import Undelivered as Undelivered
+from cloud.wire.identities import RUN_HEADER
 from drivers.interface import Clock as Clock
 from drivers.interface import Driver as Driver
 
@@ -29,6 +30,10 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
         if REPLAYED in self.headers:
             return self
         return Record(self.topic, self.key, self.value, (*self.headers, REPLAYED))
+
+    def of_run(self, run: str) -> Record:
+        """The same with the run that it comes from, where there is none in its value."""
+        return Record(self.topic, self.key, self.value, (*self.headers, (RUN_HEADER, run.encode())))
 
 
 @dataclass(slots=True, unsafe_hash=True)

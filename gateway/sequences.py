@@ -6,10 +6,13 @@ import secrets
 import threading
 from collections import defaultdict
 
+from cloud.wire.identities import proving_run
 
-def new_run() -> str:
-    """A run id, new at every daemon start: 12 hexadecimal digits."""
-    return secrets.token_hex(6)
+
+def new_run(gateway: str = "", key: str | None = None) -> str:
+    """A run id, new at every daemon start: 12 hexadecimal digits, and with a key the proof by it."""
+    nonce = secrets.token_hex(6)
+    return nonce if key is None else proving_run(key, gateway, nonce)
 
 
 class Sequences:

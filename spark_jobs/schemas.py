@@ -106,7 +106,9 @@ QUARANTINE: Final = Table(
         f"{_KAFKA}, gateway: string, overflow overflow_from: long"
     ),
 )
-"""What could not be parsed. ``gateway`` is the key's, '' where it names none.
+"""What could not be parsed, or isn't of whom it names.
+
+``gateway`` is the key's; '' where it names none, or one that must prove itself and the record doesn't.
 
 A row with ``overflow`` (reason OVERFLOW) stands for so many records that were counted and not stored: those
 of its gateway, hour of Kafka time, topic and partition from offset ``overflow_from`` to ``kafka_offset``.

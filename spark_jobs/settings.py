@@ -21,6 +21,7 @@ from spark_jobs.registry import COMMANDS, STREAMING, load
 
 if TYPE_CHECKING:
     from cloud.config import CloudConfig, KafkaConfig, StoreConfig
+    from cloud.config.model import IdentityConfig
 
 JOB_NAMES: Final = tuple(STREAMING)
 """In the order data flows, which is the order ``--once`` runs them in."""
@@ -39,7 +40,8 @@ class Settings:
     ``trigger_s`` is the least time between two batches of ``ingest``; ``open_every_s`` is that between two
     computations of open intervals, 0 for none; ``max_records`` bounds one batch;
     ``metrics`` is the HOST:PORT of the Prometheus endpoint; ``quarantine_cap`` bounds the rows of one gateway
-    in one hour of Kafka's time; ``kafka`` is how to log in, ``store`` the object store of the lake;
+    in one hour of Kafka's time; ``kafka`` is how to log in, ``store`` the object store of the lake,
+    ``identity`` has the master key;
     ``silent_after_s`` is how long a channel may go without a reading, where five
     periods are not longer; ``rules`` is the file of ``alerts``, None for the packaged one; ``shard`` is which
     of how many processes of ``alerts`` this is.
@@ -73,6 +75,7 @@ class Settings:
     model_dir: str | None = None
     kafka: KafkaConfig | None = None
     store: StoreConfig | None = None
+    identity: IdentityConfig | None = None
 
     @property
     def models(self) -> str:
@@ -84,6 +87,10 @@ class Settings:
         java = {} if self.kafka is None else self.kafka.java_options()
         java["bootstrap.servers"] = self.bootstrap_servers
         return {f"kafka.{name}": value for name, value in java.items()}
+
+    def master_key(self) -> str | None:
+        """What gateways' keys are derived from, read now; None where none has one. Raises CloudError."""
+        return None if self.identity is None else self.identity.master()
 
     def table(self, name: str) -> str:
         """Location of a table."""
@@ -226,7 +233,7 @@ def _of_file(config: CloudConfig) -> dict[str, Any]:
     found = {**jobs, **places, "bootstrap_servers": config.kafka.servers}
     if jobs["rules"] is not None:
         found["rules"] = _rules(jobs["rules"])
-    return {"kafka": config.kafka, "store": config.lake.storage} | found
+    return {"kafka": config.kafka, "store": config.lake.storage, "identity": config.identity} | found
 
 
 def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:

@@ -19,6 +19,7 @@ from cloud.config.model import (
     CloudConfig,
     DashboardConfig,
     DashboardUser,
+    IdentityConfig,
     JobsConfig,
     Lake,
     LakeConfig,
@@ -83,7 +84,7 @@ def check(path: Path) -> tuple[CloudConfig | None, tuple[Problem, ...]]:
     if config is None:
         return None, _sorted(source)
     lakes: tuple[Lake, ...] = config.lake, *config.lakes.values()
-    uses: list[Callable[[], object]] = [config.kafka.java_options]
+    uses: list[Callable[[], object]] = [config.kafka.java_options, config.identity.master]
     uses += [
         each.reveal
         for table in (config.kafka, *(lake.storage for lake in lakes), *config.notify.values())
@@ -122,9 +123,12 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
     jobs = _section(source, JobsConfig, ("jobs",), partial(_job_options, base=base))
     users = _section(source, UsersConfig, ("users",))
     dashboard = _dashboard(source, base)
+    identity = _section(source, IdentityConfig, ("identity",))
     for key, message in () if kafka is None else kafka.problems():
         source.error((*_PROPERTIES, *key.split(".")), message)
-    if kafka is None or lake is None or jobs is None or users is None or dashboard is None or source.errors():
+    if kafka is None or lake is None or jobs is None or users is None or source.errors():
+        return source, None
+    if dashboard is None or identity is None:
         return source, None
     return source, CloudConfig(
         kafka=kafka,
@@ -132,6 +136,7 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
         lakes=_there(lakes),
         jobs=jobs,
         users=users,
+        identity=identity,
         notify=_there(notify),
         dashboard=dashboard,
     )

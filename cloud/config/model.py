@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cloud.config.kafka import KafkaConfig, named
-from cloud.config.secret import Secret
+from cloud.config.secret import Secret, UnreadableError
 from cloud.values import duration_s, interval_s
+from cloud.wire.identities import SHORTEST_MASTER
 
 _SECRET_CONF: Final = re.compile(r"secret|passw|passphrase|token|access[.]?key|jaas|keystore", re.IGNORECASE)
 
@@ -118,6 +119,22 @@ class UsersConfig(_Table):
     backlog_bytes_s: Rate | None = None
 
 
+class IdentityConfig(_Table):
+    """``[identity]``: what the keys are derived from by which gateways' runs prove themselves."""
+
+    master_key: Secret | None = None
+
+    def master(self) -> str | None:
+        """The master key as it is now; None where no gateway has a key. Raises UnreadableError."""
+        if self.master_key is None:
+            return None
+        text = self.master_key.reveal()
+        if len(text) < SHORTEST_MASTER:
+            short = f"must have at least {SHORTEST_MASTER} characters: openssl rand -hex 32 makes one"
+            raise UnreadableError(self.master_key, short)
+        return text
+
+
 def _hours(given: object) -> object:
     """Quiet hours such as 22:00-06:00, begin and end."""
     if not isinstance(given, str):
@@ -195,5 +212,6 @@ class CloudConfig(_Table):
     lakes: Mapping[str, OtherLake] = Field(default_factory=dict)
     jobs: JobsConfig = JobsConfig()
     users: UsersConfig = UsersConfig()
+    identity: IdentityConfig = IdentityConfig()
     notify: Mapping[str, TargetConfig] = Field(default_factory=dict)
     dashboard: DashboardConfig = DashboardConfig()

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
 from cloud.errors import CloudError
 from cloud.kafka.key_reader import KeyReader, Place
-from cloud.kafka.producer import DEFAULTS
+from cloud.kafka.producer import publish
 from cloud.wire.command_records import WITH_TARGET, Command, CommandResult, parse_command, parse_result
 from cloud.wire.fields import InvalidFields, format_time, time_of
 from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC, SUPPORT_TOPIC
-
-log = logging.getLogger(__name__)
 
 _STEP_S: Final = 0.25
 _CLOCKS_APART_US: Final = 600_000_000
@@ -70,7 +65,8 @@ class CommandClient:
         """Publish a command; its result, None where none comes in time. ``waiting`` gets seconds so far."""
         # First: the result may be there before the delivery is reported.
         with closing(self._reader(COMMAND_RESULTS_TOPIC, 0)) as results:
-            self._publish(command)
+            record = COMMANDS_TOPIC, self._key, command.to_json()
+            publish(self._servers, self._properties, record, self._timeout_s)
             begin_s = time.monotonic()
             while (so_far_s := time.monotonic() - begin_s) < wait_s:
                 fetched = results.read(min(_STEP_S, wait_s - so_far_s))
@@ -129,26 +125,3 @@ class CommandClient:
 
     def _reader(self, topic: str, time_ms: int) -> KeyReader:
         return KeyReader(self._servers, self._properties, topic, self._key, Place(None, None, time_ms))
-
-    def _publish(self, command: Command) -> None:
-        settings = {
-            **DEFAULTS,
-            **self._properties,
-            "bootstrap.servers": self._servers,
-            "delivery.timeout.ms": str(round(self._timeout_s * 1000)),
-            "log_level": 0,
-        }
-        outcome: list[KafkaError | None] = []
-
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            outcome.append(error)
-
-        try:
-            producer = Producer(settings, logger=log)
-            producer.produce(COMMANDS_TOPIC, key=self._key, value=command.to_json(), on_delivery=delivered)
-            producer.flush(self._timeout_s + 1)
-        except KafkaException as error:
-            raise CloudError(f"{COMMANDS_TOPIC}: {error.args[0].str()}") from error
-        if not outcome or outcome[0] is not None:
-            reason = outcome[0].str() if outcome and outcome[0] is not None else "no answer"
-            raise CloudError(f"{COMMANDS_TOPIC}: the command may not have been stored: {reason}")

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, answer_of, open_admin
 from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.identities import IDENTITIES_TOPIC
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
@@ -29,7 +30,7 @@ from cloud.wire.reading_records import (
 )
 from cloud.wire.site_records import SITES_TOPIC
 
-_COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC)
+_COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, IDENTITIES_TOPIC)
 _PLAIN: Final = (
     *(f"{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES),
     RAW_TOPIC,

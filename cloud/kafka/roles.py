@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.identities import IDENTITIES_TOPIC
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
     COMMAND_RESULTS_TOPIC,
@@ -77,7 +78,9 @@ def analyst(user: str, topics: Iterable[str] = ()) -> frozenset[Permission]:
 
 
 def operator() -> frozenset[Permission]:
-    """An operator's: topics, users, permissions and quotas; reads all, writes commands, deletes nothing.
+    """An operator's: topics, users, permissions and quotas; reads all, deletes nothing.
+
+    It writes commands, and which gateways must prove themselves.
 
     Who may change permissions may give himself others.
     """
@@ -85,7 +88,7 @@ def operator() -> frozenset[Permission]:
     cluster = ("DESCRIBE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
     return (
         frozenset(each for operation in own for each in _topics(operation, ("*",)))
-        | _topics("WRITE", (COMMANDS_TOPIC,))
+        | _topics("WRITE", (COMMANDS_TOPIC, IDENTITIES_TOPIC))
         | {Permission("cluster", CLUSTER, operation) for operation in cluster}
     )
 

@@ -54,7 +54,7 @@ def read_books(
     ``runs_only`` no more than the run records are read.
     """
     books = Books(gateway)
-    with _open_scan(bootstrap_servers, properties, timeout_s) as scan:
+    with open_scan(bootstrap_servers, properties, timeout_s) as scan:
         known = scan.topics()
         # The run records first: what they report as arrived is then before the ends of the other topics.
         scan.read([RUNS_TOPIC] if RUNS_TOPIC in known else [], _booker(books, ()), lambda *_: None)
@@ -86,7 +86,7 @@ def read_revised(
         if place not in found or record.revision >= found[place].revision:
             found[place] = record
 
-    with _open_scan(bootstrap_servers, properties, timeout_s) as scan:
+    with open_scan(bootstrap_servers, properties, timeout_s) as scan:
         scan.read(sorted(REVISED.keys() & scan.topics()), book, lambda *_: None)
     return found
 
@@ -112,11 +112,11 @@ def _booker(books: Books, reading_topics: Iterable[str]) -> Callable[[Message], 
 
 
 @contextmanager
-def _open_scan(
+def open_scan(
     bootstrap_servers: str, properties: Mapping[str, str] | None, timeout_s: float
-) -> Iterator[_Scan]:
+) -> Iterator[Scan]:
     """A scan whose errors are CloudErrors, with place and cause."""
-    scan = _Scan(bootstrap_servers, dict(properties or {}), timeout_s)
+    scan = Scan(bootstrap_servers, dict(properties or {}), timeout_s)
     try:
         yield scan
     except KafkaException as error:
@@ -149,7 +149,7 @@ def open_consumer(
         raise CloudError(error.args[0].str()) from error
 
 
-class _Scan:
+class Scan:
     """A consumer that belongs to no group and commits nothing."""
 
     def __init__(self, bootstrap_servers: str, properties: dict[str, str], timeout_s: float) -> None:

@@ -74,12 +74,14 @@ def _summary(config: Config) -> tuple[dict[str, Any], str]:
     """What a config means, and that on one line."""
     facts: dict[str, Any] = {
         "gateway": config.gateway.id,
+        "proves_itself": config.gateway.identity_key is not None,
         "board": config.board.kind,
         "sensors": len(config.sensors),
         "channels": capacity.channels(config),
         "readings_per_s": round(capacity.readings_per_s(config), 3),
     }
     late = ""
+    proves = ", its runs prove themselves" if facts["proves_itself"] else ""
     if config.uplink.mode == "metered":
         facts["batch_s"] = config.uplink.batch_s
         late = (
@@ -93,7 +95,7 @@ def _summary(config: Config) -> tuple[dict[str, Any], str]:
     return facts, (
         f"good: gateway {facts['gateway']} on board {facts['board']}: {_count(facts['sensors'], 'sensor')}, "
         f"{_count(facts['channels'], 'channel')}, {facts['readings_per_s']:g} readings/s"
-        f" to {config.kafka.bootstrap_servers}{late}"
+        f" to {config.kafka.bootstrap_servers}{proves}{late}"
     )
 
 

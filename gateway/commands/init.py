@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     if access is not None and target.is_file():
         for path in access.renew(target):
             print(f"replaced {path}")
-        print("Now: sudo systemctl reload fieldgate")
+        # A run proves itself from its first reading on: another key makes another run.
+        print(f"Now: sudo systemctl {'reload' if access.identity_key is None else 'restart'} fieldgate")
         return OK
     if target != STDOUT and os.path.lexists(target):
         raise CommandError(f"{target} is there already: nothing written; name another with -o")
@@ -84,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
             answers = prompted(prompt, arguments.board)
         else:
             answers = given(arguments)
+        if access is not None and (key := access.identity(target.parent)) is not None:
+            answers = _with_key(answers, key)
         text = render(answers)
     except (ValueError, DriverError) as error:
         return fail(error, USAGE)
@@ -193,6 +196,11 @@ def _taken(prompt: Prompt, question: str, answers: Answers, put: Put) -> Answers
 
 def _with_id(answers: Answers, text: str) -> Answers:
     return replace(answers, gateway_id=text)
+
+
+def _with_key(answers: Answers, reference: dict[str, str]) -> Answers:
+    gateway = {**answers.given.get("gateway", {}), "identity_key": reference}
+    return replace(answers, given={**answers.given, "gateway": gateway})
 
 
 def _in_section(section: str, key: str, **missing: str) -> Put:

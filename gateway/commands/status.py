@@ -86,6 +86,7 @@ def _summary(status: Mapping[str, Any]) -> str:
     broker = "connected" if status.get("mqtt_connected") else "not connected"
     dropped = status.get("broker_dropped")
     held, unsynced = status.get("held"), status.get("clock") == "unsynced"
+    proven = " (proves itself)" if status.get("run_proves_itself") else ""
     clock = f", clock unsynced: {held} readings wait for it" if held or unsynced else ""
     problem = ""
     if status.get("outbox_problem"):
@@ -109,7 +110,7 @@ def _summary(status: Mapping[str, Any]) -> str:
     for each in (status.get("config") or {}).get("problems", ()):
         problem += f"\nconfig: {each}"
     return (
-        f"{status.get('gateway')} run {status.get('run')}: {status.get('state')}, "
+        f"{status.get('gateway')} run {status.get('run')}{proven}: {status.get('state')}, "
         f"uplink {status.get('uplink')}, local broker {broker}{clock}\n"
         f"sampled {status.get('sampled')}  confirmed {status.get('confirmed')}  "
         f"in flight {status.get('in_flight')}  outbox {status.get('outbox_records')} records, "

@@ -164,7 +164,7 @@ def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None
 
 def _read_place(source: Source) -> tuple[GatewayConfig | None, SiteConfig | None]:
     """``[gateway]`` and ``[site]``: what either has of the position the other one has too."""
-    gateway = _section(source, "gateway", GatewayConfig, partial(_check_position, "gateway"))
+    gateway = _section(source, "gateway", GatewayConfig, _read_gateway)
     site = _section(source, "site", SiteConfig, partial(_check_position, "site"))
     if gateway is None or site is None:
         return gateway, site
@@ -189,6 +189,11 @@ def _check_position(section: str, source: Source, raw: dict[str, Any]) -> None:
             source.error((section, given), f"needs {absent} too")
     if raw.get("latitude") == 0 and raw.get("longitude") == 0:
         source.warn((section, "latitude"), _AT_ZERO)
+
+
+def _read_gateway(source: Source, raw: dict[str, Any]) -> None:
+    _check_position("gateway", source, raw)
+    resolve(source, ("gateway", "identity_key"), raw)
 
 
 def _read_password(source: Source, raw: dict[str, Any]) -> None:

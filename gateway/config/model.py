@@ -32,6 +32,7 @@ from gateway.config.values import (
     Day,
     FilePath,
     GatewayId,
+    IdentityKey,
     KafkaTopic,
     Label,
     NotEmpty,
@@ -73,6 +74,10 @@ class GatewayConfig:
     set: Annotated[Values, checked(new_fields), Meaning("fields that each reading of its sensors gets")] = (
         field(default_factory=dict)
     )
+    identity_key: Annotated[
+        IdentityKey | None,
+        Meaning('what its runs prove themselves by, of `fieldgate provision gateway`: { file = "…" }'),
+    ] = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

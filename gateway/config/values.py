@@ -18,6 +18,7 @@ from annotated_types import Le
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
 
 from cloud.toml_problems import WrongValue, nearest, quote
+from cloud.wire.identities import KEY
 from cloud.wire.quantities import Quantities, Quantity
 
 SHORTEST_TOKEN: Final = 16
@@ -368,3 +369,8 @@ Token = Annotated[
 ]
 Properties = Annotated[Mapping[str, str], WithJsonSchema({"type": "object"})]
 """librdkafka's properties, which ``kafka.py`` flattens before the section is validated."""
+IdentityKey = Annotated[
+    str,
+    _require(lambda text: KEY.fullmatch(text) is not None, "must be the 64 hexadecimal digits of a key"),
+    _OR_REFERENCE,
+]

@@ -72,7 +72,8 @@ def build(
 ) -> Daemon:
     """A daemon with the config of a file. Raises BoardError, OutboxError."""
     machine = machine or Machine()
-    run, gateway, outbox_path = new_run(), config.gateway.id, config.outbox.path
+    gateway, outbox_path = config.gateway.id, config.outbox.path
+    run = new_run(gateway, config.gateway.identity_key)
     life, in_force, topics = Life(), ConfigInForce(config), Topics.of(config)
 
     # What can fail comes first: from ``PreviousRuns.begin`` on this run is on record as begun.
@@ -136,12 +137,15 @@ def build(
     samplers = Supervisor(map(sampler, config.sensors), clock, again=sampler)
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 
-    calibrations = CalibrationHistory(history_path(config), machine.boot, clock, inbox.announce)
+    def announce_of_run(record: Record) -> None:
+        inbox.announce(record.of_run(run))
+
+    calibrations = CalibrationHistory(history_path(config), machine.boot, clock, announce_of_run)
 
     def config_in_force() -> Config:
         return in_force.config
 
-    sites = SiteHistory(_beside(outbox_path, "sites"), clock, config_in_force, inbox.announce)
+    sites = SiteHistory(_beside(outbox_path, "sites"), clock, config_in_force, announce_of_run)
     site_watch = SiteWatch(
         _beside(outbox_path, "moved"), config_in_force, last.located, runs.event, inbox.announce
     )

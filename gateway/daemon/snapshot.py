@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection
 from typing import Any, Final
 
+from cloud.wire.identities import proves
 from cloud.wire.reading_records import SYNCED, UNSYNCED, format_time
 from gateway.daemon.gateway import Gateway
 from gateway.ports import Snapshot
@@ -78,6 +79,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
     return {
         "gateway": config.gateway.id,
         "run": gateway.run,
+        "run_proves_itself": _proves_itself(gateway),
         "state": "stopping" if stopping else "ended" if gateway.samplers.ended else "sampling",
         "now": format_time(gateway.clock.now_ns() // 1000),
         "clock_given": gateway.sync.given,
@@ -141,6 +143,12 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         },
         "forwarded_channels": gateway.last.forwarded(),
     }
+
+
+def _proves_itself(gateway: Gateway) -> bool:
+    """Whether this run does; a key that is new takes another one."""
+    of = gateway.in_force.config.gateway
+    return of.identity_key is not None and proves(of.identity_key, of.id, gateway.run)
 
 
 def status_line(snapshot: Snapshot) -> str:

@@ -46,6 +46,7 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
 from spark_jobs.sinks.kafka import Outgoing, produce
 from spark_jobs.sinks.merge import merge_alerts
+from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.sources.samples import anomaly_rows, collect_samples, recovery_rows
 from spark_jobs.state.alert_state import StateFiles
@@ -80,6 +81,7 @@ class AlertsJob(Job):
         self._settings = settings
         self._slots = task_slots(spark)
         self._location = ensure_table(spark, settings, ALERTS)
+        self._identities = IdentitySource(spark, settings)
         self._files = StateFiles(spark, f"{settings.checkpoint(self.name)}/alerts-state")
         self._rules_path = Path(settings.rules) if settings.rules else None
         self._rules_read_ns = self._rules_path.stat().st_mtime_ns if self._rules_path else 0
@@ -126,7 +128,8 @@ class AlertsJob(Job):
         own = self._own(F.substring_index(F.col("key").cast("string"), "/", 1))
         # Many topics, few records each: as many tasks as cores, not one per partition.
         few = rows.where(own).coalesce(self._slots)
-        samples = collect_samples(few, self._settings.dead_letter_topic)
+        identities = self._identities.current()
+        samples = collect_samples(few, self._settings.dead_letter_topic, identities)
         with self._lock:
             at_us = now_us()
             self._outputs = self._records(self._engine.observe(samples, at_us), at_us)
@@ -173,6 +176,11 @@ class AlertsJob(Job):
             events += self._engine.end_late_passes(at_us, 0)
             self._deliver(self._records(events, at_us))
         self.write_table()
+
+    def close(self) -> None:
+        """Leaves Kafka."""
+        self._identities.close()
+        super().close()
 
     def _has_read_everything(self) -> bool:
         if self.query is None or time.monotonic() - self._started_s < _FEEDS_EVERY_S:

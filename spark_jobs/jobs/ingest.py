@@ -13,6 +13,7 @@ from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
 from spark_jobs.session import task_slots
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
@@ -37,6 +38,7 @@ class IngestJob(Job):
         lease.take(TABLES)
         self._next_write = lease.next_write
         self._sink = IngestSink(spark, settings)
+        self._identities = IdentitySource(spark, settings)
         self._slots = task_slots(spark)
 
     def source(self) -> Source:
@@ -50,7 +52,8 @@ class IngestJob(Job):
         started = time.monotonic()
         write = self._next_write()
         # Many topics, few records each: as many tasks as cores, not one per partition.
-        records = packed(rows.coalesce(self._slots), self._settings.dead_letter_topic)
+        few, identities = rows.coalesce(self._slots), self._identities.current()
+        records = packed(few, self._settings.dead_letter_topic, identities)
         counts = self._sink.write(records, *write)
         metrics.READINGS.inc(counts.readings)
         metrics.REPEATED.inc(counts.repeated)
@@ -68,3 +71,8 @@ class IngestJob(Job):
     def finish(self) -> None:
         """Stores the seen ranges."""
         self._sink.flush()
+
+    def close(self) -> None:
+        """Leaves Kafka, and gives the lease back."""
+        self._identities.close()
+        super().close()

@@ -16,6 +16,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from cloud.wire.identities import Identities
 from spark_jobs import metrics
 from spark_jobs.intervals import moment_of
 from spark_jobs.schemas import MESSAGES, QUARANTINE
@@ -24,10 +25,11 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import write_once, writing_as
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.records import RecordSink, reasons_frame
+from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
-from spark_jobs.transforms.dedupe import unstored
+from spark_jobs.transforms.dedupe import RECORD, unstored
 from spark_jobs.transforms.messages import messages
 from spark_jobs.transforms.records import (
     CHANNEL_RECORDS,
@@ -36,6 +38,7 @@ from spark_jobs.transforms.records import (
     STATUS_RECORDS,
     record_rows,
     refused,
+    unproven,
 )
 
 log = logging.getLogger("fieldgate.jobs.records")
@@ -64,6 +67,7 @@ class RecordsJob(Job):
         lease.take((MESSAGES, QUARANTINE, *(kind.table for kind in kinds.values())))
         self._messages = settings.table(MESSAGES.name)
         self._quarantine = QuarantineSink(spark, settings)
+        self._identities = IdentitySource(spark, settings)
         self._kinds = {topic: (kind, RecordSink(spark, settings, kind)) for topic, kind in kinds.items()}
 
     def source(self) -> Source:
@@ -81,8 +85,10 @@ class RecordsJob(Job):
         records = rows.coalesce(self._slots).persist()
         try:
             topics = _topics(records)
-            stored = self._write_messages(records, topics, write)
-            changed, rejected = self._write_records(records, topics, write)
+            identities = self._identities.current()
+            stored, refusals = self._write_messages(records, topics, identities, write)
+            changed, others = self._write_records(records, topics, identities, write)
+            rejected = self._reject(records, refusals + others, topics, write)
         finally:
             records.unpersist()
         number_of = sum(found.records for found in topics.values())
@@ -93,37 +99,63 @@ class RecordsJob(Job):
             *figures,
         )
 
-    def _write_messages(self, records: DataFrame, topics: Mapping[str, Row], write: tuple[str, int]) -> int:
+    def close(self) -> None:
+        """Leaves Kafka, and gives the lease back."""
+        self._identities.close()
+        super().close()
+
+    def _write_messages(
+        self, records: DataFrame, topics: Mapping[str, Row], identities: Identities, write: tuple[str, int]
+    ) -> tuple[int, list[dict[str, Any]]]:
+        """How many messages are new, and those that are refused."""
         topic = self._settings.raw_topic
         if topic not in topics:
-            return 0
+            return 0, []
         # Those of its time are where repeats are: after a lost checkpoint or a crash.
         there = self._spark.read.format("delta").load(self._messages)
         there = there.where(F.col("kafka_time") >= moment_of(topics[topic].first_us))
-        rows = unstored(messages(records.where(F.col("topic") == topic)), there)
+        found = messages(records.where(F.col("topic") == topic))
+        rows, refusals = unstored(found, there), []
+        if len(identities):
+            refusals = unproven(found, identities).toArrow().to_pylist()
+        if refusals:
+            places = F.broadcast(reasons_frame(self._spark, refusals))
+            rows = rows.join(places, list(RECORD[:3]), "left_anti").select(*found.columns)
         stored = rows.count()
         if stored:
             write_once(rows.coalesce(1), self._messages, *write)
-        return stored
+        return stored, refusals
 
     def _write_records(
-        self, records: DataFrame, topics: Mapping[str, Row], write: tuple[str, int]
-    ) -> tuple[int, int]:
+        self, records: DataFrame, topics: Mapping[str, Row], identities: Identities, write: tuple[str, int]
+    ) -> tuple[int, list[dict[str, Any]]]:
+        """How many rows changed, and the records that are refused."""
         changed = 0
         refusals: list[dict[str, Any]] = []
         for topic in topics.keys() & self._kinds.keys():
             kind, sink = self._kinds[topic]
             with writing_as(self._spark, self._settings.table(kind.table.name), *write):
-                found, without = sink.write(record_rows(records.where(F.col("topic") == topic), kind))
+                found, without = sink.write(
+                    record_rows(records.where(F.col("topic") == topic), kind, identities)
+                )
             changed += found
             refusals += without
+        return changed, refusals
+
+    def _reject(
+        self,
+        records: DataFrame,
+        refusals: list[dict[str, Any]],
+        topics: Mapping[str, Row],
+        write: tuple[str, int],
+    ) -> int:
+        """How many rejects are new."""
         if not refusals:
-            return changed, 0
+            return 0
         rejects = refused(records, reasons_frame(self._spark, refusals))
-        since_us = min(topics[topic].first_us for topic in topics.keys() & self._kinds.keys())
-        new = self._quarantine.write(rejects, since_us, *write)
+        new = self._quarantine.write(rejects, min(found.first_us for found in topics.values()), *write)
         metrics.quarantined(new)
-        return changed, new.total()
+        return new.total()
 
 
 def _topics(records: DataFrame) -> dict[str, Row]:

@@ -18,12 +18,14 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from cloud.wire.fields import format_time
+from cloud.wire.identities import Identities
 from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.ingest import LEASE, TABLES
 from spark_jobs.session import running_session, task_slots
 from spark_jobs.settings import Settings, moment_us
 from spark_jobs.sinks.quarantine import release
 from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_between
 from spark_jobs.sources.quarantine import quarantined_records
 from spark_jobs.streaming.lease import Lease
@@ -78,6 +80,7 @@ def replay_kafka(
 ) -> Counts:
     """Takes the period slice by slice. Raises LeaseTakenError or FencedError where ``ingest`` took over."""
     sink = None if dry_run else IngestSink(spark, settings)
+    identities = _identities(spark, settings)
     total = Counts(dict.fromkeys(COUNTED, 0))
     done: Mapping[str, Any]
     at_us, width_us = period.begin_us, _FIRST_SLICE_US
@@ -88,7 +91,7 @@ def replay_kafka(
             done = {"records": records.count()}
         else:
             few = records.coalesce(task_slots(spark))
-            done = vars(sink.write(packed(few, settings.dead_letter_topic), *lease.next_write()))
+            done = vars(sink.write(packed(few, settings.dead_letter_topic, identities), *lease.next_write()))
         slice_counts = {name: done.get(name, 0) for name in COUNTED}
         total.update(slice_counts)
         log.info(
@@ -115,14 +118,16 @@ def replay_quarantine(
     Dead letters stay, for a gateway has refused them, and so do records of which only the beginning is kept.
     """
     records = quarantined_records(spark, settings, period.begin_us, period.end_us, period.gateway)
-    readings = readings_of(packed(records, settings.dead_letter_topic)).select(*RECORD).persist()
+    identities = _identities(spark, settings)
+    readings = readings_of(packed(records, settings.dead_letter_topic, identities)).select(*RECORD).persist()
     try:
         total = Counts(dict.fromkeys(COUNTED, 0))
         total.update(records=records.count(), left_quarantine=readings.count())
         if not dry_run and total["left_quarantine"]:
             good = records.join(readings.toDF(*_PLACE), _PLACE, "left_semi")
             sink = IngestSink(spark, settings)
-            stored = sink.write(packed(good, settings.dead_letter_topic), *lease.next_write())
+            again = packed(good, settings.dead_letter_topic, identities)
+            stored = sink.write(again, *lease.next_write())
             sink.flush()
             # Only now: what is cut short here is found in both tables, and leaves next time.
             release(spark, settings, readings)
@@ -130,6 +135,14 @@ def replay_quarantine(
     finally:
         readings.unpersist()
     return total
+
+
+def _identities(spark: SparkSession, settings: Settings) -> Identities:
+    source = IdentitySource(spark, settings)
+    try:
+        return source.current()
+    finally:
+        source.close()
 
 
 def period_of(options: argparse.Namespace, now_us: int) -> ReplayedPeriod:

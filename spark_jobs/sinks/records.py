@@ -19,7 +19,7 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.transforms.latest_record import Row
-from spark_jobs.transforms.records import RecordKind
+from spark_jobs.transforms.records import REASONS, RecordKind
 
 
 class RecordSink:
@@ -74,9 +74,5 @@ class RecordSink:
 
 
 def reasons_frame(spark: SparkSession, refused: list[Row]) -> DataFrame:
-    """Where the refused records are in Kafka, and why they were refused."""
-    names = ("kafka_topic", "kafka_partition", "kafka_offset", "reason")
-    rows = ([row[name] for name in names] for row in refused)
-    return rows_frame(
-        spark, "kafka_topic: string, kafka_partition: int, kafka_offset: long, reason: string", rows
-    )
+    """Refused records as rows of REASONS."""
+    return rows_frame(spark, REASONS, ([row[name] for name in REASONS.names] for row in refused))

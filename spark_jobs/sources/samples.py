@@ -10,12 +10,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from cloud.wire.identities import NOBODY, Identities
 from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.transforms.validate import parse_batch
 
 
-def collect_samples(records: DataFrame, dead_letter_topic: str) -> list[Sample]:
+def collect_samples(
+    records: DataFrame, dead_letter_topic: str, identities: Identities = NOBODY
+) -> list[Sample]:
     """What may be evaluated of Kafka records: readings, those of a channel in their order.
 
     One whose clock was not set has no value and is late: it shows that its gateway is there.
@@ -28,7 +31,7 @@ def collect_samples(records: DataFrame, dead_letter_topic: str) -> list[Sample]:
     for batch in table.combine_chunks().to_batches():
         if not batch.num_rows:
             continue
-        samples += _samples(parse_batch(batch, dead_letter_topic).readings)
+        samples += _samples(parse_batch(batch, dead_letter_topic, identities).readings)
     return samples
 
 

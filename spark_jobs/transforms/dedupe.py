@@ -8,17 +8,14 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from cloud.wire.reading_records import GATEWAY_ID
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.transforms.packing import IDENTITY
 
 
 def as_quarantined(rejects: DataFrame) -> DataFrame:
-    """Rejects with the columns of ``quarantine``; their gateway is the key's."""
-    first = F.substring_index("key", "/", 1)
-    gateway = F.when(first.rlike(f"^{GATEWAY_ID.pattern}\\z"), first).otherwise("")
+    """Rejects with the columns of ``quarantine``."""
     uncounted = {name: F.lit(None).cast("bigint") for name in ("overflow", "overflow_from")}
-    return rejects.withColumns({"gateway": gateway, **uncounted}).select(*QUARANTINE.schema.names)
+    return rejects.withColumns(uncounted).select(*QUARANTINE.schema.names)
 
 
 def unseen_readings(readings: DataFrame, seen: DataFrame, *, copies: bool) -> DataFrame:

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from cloud.wire.identities import NOBODY, Identities
 from spark_jobs.schemas import QUARANTINE, READINGS
 from spark_jobs.transforms.validate import parse_batch
 
@@ -107,7 +108,7 @@ def _late(readings: Any) -> int:
     return int(pc.sum(late).as_py() or 0)
 
 
-def _pack(batches: Iterable[Any], dead_letter_topic: str) -> Iterator[Any]:
+def _pack(batches: Iterable[Any], dead_letter_topic: str, senders: Identities) -> Iterator[Any]:
     identities, rejected, records, late = [], [], 0, 0
     newest_us: int | None = None
     held: dict[str, Any] = {}
@@ -116,7 +117,7 @@ def _pack(batches: Iterable[Any], dead_letter_topic: str) -> Iterator[Any]:
             continue
         if held:
             yield _row(held)
-        parsed = parse_batch(batch, dead_letter_topic)
+        parsed = parse_batch(batch, dead_letter_topic, senders)
         records += batch.num_rows
         newest = pc.max(batch["timestamp"].cast(pa.int64())).as_py()
         newest_us = max(filter(None, (newest_us, newest)), default=None)
@@ -142,10 +143,11 @@ def _row(values: Mapping[str, Any]) -> Any:
     return pa.RecordBatch.from_pylist([values], schema=_PACKED_ROWS)
 
 
-def packed(records: DataFrame, dead_letter_topic: str) -> DataFrame:
+def packed(records: DataFrame, dead_letter_topic: str, identities: Identities = NOBODY) -> DataFrame:
     """Kafka records (as the source gives them, headers included), validated: rows of PACKED."""
     needed = records.select("value", "key", "topic", "partition", "offset", "timestamp", "headers")
-    return needed.mapInArrow(partial(_pack, dead_letter_topic=dead_letter_topic), PACKED)
+    pack = partial(_pack, dead_letter_topic=dead_letter_topic, senders=identities)
+    return needed.mapInArrow(pack, PACKED)
 
 
 def _unpack(batches: Iterable[Any], column: str) -> Iterator[Any]:

@@ -87,9 +87,9 @@ def _claims(batches: Iterable[Any]) -> Iterator[Any]:
 def claimed(rejects: DataFrame) -> DataFrame:
     """The readings that rejects claim to be, as far as they do: gateway, channel, run, seq.
 
-    A forged one claims what its gateway never issued.
+    A forged one claims what its gateway never issued, and what proves nothing what another may have.
     """
-    issued = rejects.where("overflow is null and reason <> 'FORGED'")
+    issued = rejects.where("overflow is null and reason not in ('FORGED', 'IDENTITY')")
     return issued.select("payload").mapInArrow(_claims, _CLAIMED)
 
 

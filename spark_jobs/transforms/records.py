@@ -19,17 +19,23 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from cloud.wire.channel_records import ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
+from cloud.wire.identities import IDENTITY, NOBODY, RUN_HEADER, Identities
 from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES
 from cloud.wire.run_records import RunRecord
 from cloud.wire.site_records import parse_site
 from cloud.wire.status_records import parse_status
 from spark_jobs.intervals import day_of
-from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, SITES, STATUS, Table
+from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, SITES, STATUS, Table, columns
 from spark_jobs.transforms.dedupe import RECORD, as_quarantined
 from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status, revised
 from spark_jobs.transforms.messages import header, place, utf8
 
 _ENDED: Final = ("stopped", "killed")
+
+REASONS: Final = columns(
+    "kafka_topic: string, kafka_partition: int, kafka_offset: long, gateway reason: string"
+)
+"""Where refused records are in Kafka, among whose rejects they count, and why."""
 
 Parse = Callable[[bytes, int, int], Row]
 """A value, Kafka's time of it in microseconds and its offset to a row. Raises InvalidFields."""
@@ -122,36 +128,65 @@ SITE_RECORDS: Final = RecordKind(SITES, lambda value, *_: site_row(value), revis
 STATUS_RECORDS: Final = RecordKind(STATUS, status_row, last_status)
 
 
-def parse_rows(batch: Any, kind: RecordKind) -> Iterator[Row]:
-    """One Arrow batch of Kafka records as rows of ``kind.schema``; a null value makes none."""
+def parse_rows(batch: Any, kind: RecordKind, identities: Identities = NOBODY) -> Iterator[Row]:
+    """One Arrow batch of Kafka records as rows of ``kind.schema``; a null value makes none.
+
+    The gateway of one with a reason is the one among whose rejects it counts.
+    """
     times_us = batch["timestamp"].cast(pa.int64()).to_pylist()
-    columns = [batch[name].to_pylist() for name in ("value", "topic", "partition", "offset")]
-    for value, topic, partition, offset, time_us in zip(*columns, times_us, strict=True):
+    given = [batch[name].to_pylist() for name in ("value", "key", "run", "topic", "partition", "offset")]
+    for value, key, run, topic, partition, offset, time_us in zip(*given, times_us, strict=True):
         if value is None:
             continue
         at = dict(zip(RECORD, (topic, partition, offset, time_us), strict=True))
         try:
-            yield {**kind.parse(value, time_us, offset), **at, "reason": None}
+            row = kind.parse(value, time_us, offset)
+            if not identities.accepts(row["gateway"], row.get("run", run), time_us):
+                raise InvalidFields(IDENTITY, "no run of its gateway")
+            yield {**row, **at, "reason": None}
         except InvalidFields as problem:
-            yield {**at, "reason": problem.reason}
+            counted = identities.counted(key, value, time_us, run)
+            yield {**at, "gateway": counted, "reason": problem.reason}
 
 
-def _parse_batches(batches: Iterable[Any], kind: RecordKind, schema: Any) -> Iterator[Any]:
+def _parse_batches(
+    batches: Iterable[Any], kind: RecordKind, schema: Any, identities: Identities
+) -> Iterator[Any]:
     for batch in batches:
-        yield pa.RecordBatch.from_pylist(list(parse_rows(batch, kind)), schema=schema)
+        yield pa.RecordBatch.from_pylist(list(parse_rows(batch, kind, identities)), schema=schema)
 
 
-def record_rows(records: DataFrame, kind: RecordKind) -> DataFrame:
+def record_rows(records: DataFrame, kind: RecordKind, identities: Identities = NOBODY) -> DataFrame:
     """Kafka records (as the source gives them) to rows of ``kind.schema``."""
     schema = to_arrow_schema(kind.schema)
-    needed = records.select("value", "topic", "partition", "offset", "timestamp")
-    return needed.mapInArrow(partial(_parse_batches, kind=kind, schema=schema), kind.schema)
+    run, key = utf8(header(RUN_HEADER)).alias("run"), utf8(F.col("key")).alias("key")
+    needed = records.select("value", key, run, "topic", "partition", "offset", "timestamp")
+    parse = partial(_parse_batches, kind=kind, schema=schema, identities=identities)
+    return needed.mapInArrow(parse, kind.schema)
+
+
+def _unproven(batches: Iterable[Any], schema: Any, identities: Identities) -> Iterator[Any]:
+    for batch in batches:
+        times_us = batch["kafka_time"].cast(pa.int64()).to_pylist()
+        names = zip(batch["gateway"].to_pylist(), batch["run"].to_pylist(), times_us, strict=True)
+        mine = [gateway is None or identities.accepts(gateway, run, us) for gateway, run, us in names]
+        kept = batch.filter(pa.array([not each for each in mine], pa.bool_()))
+        nobodys = pa.array([""] * kept.num_rows, pa.string()), pa.array([IDENTITY] * kept.num_rows)
+        arrays = [*(kept[name] for name in RECORD[:3]), *nobodys]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def unproven(rows: DataFrame, identities: Identities) -> DataFrame:
+    """Rows of ``messages`` that aren't of whom they name: ``REASONS``."""
+    schema = to_arrow_schema(REASONS)
+    check = partial(_unproven, schema=schema, identities=identities)
+    return rows.select("gateway", "run", *RECORD).mapInArrow(check, REASONS)
 
 
 def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:
     """Kafka records that were refused, as rejects.
 
-    ``reasons`` (small): ``kafka_topic``, ``kafka_partition``, ``kafka_offset`` and ``reason``.
+    ``reasons`` (small): rows of ``REASONS``.
     """
     placed = records.select(
         F.substring("value", 1, DEAD_LETTER_PAYLOAD_BYTES).alias("payload"),
@@ -162,4 +197,4 @@ def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:
         *place(),
     )
     keys = list(RECORD[:3])
-    return as_quarantined(placed.join(F.broadcast(reasons.select(*keys, "reason")), keys))
+    return as_quarantined(placed.join(F.broadcast(reasons), keys))

@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.wire.fields import UNDECODABLE
+from cloud.wire.identities import IDENTITY, NOBODY, Identities
 from cloud.wire.reading_records import (
     DEAD_LETTER_PAYLOAD_BYTES,
-    GATEWAY_ID,
     MAX_AHEAD_US,
     MAX_READING_BYTES,
     MISSING,
@@ -49,6 +49,8 @@ REJECT_ROWS: Final = to_arrow_schema(QUARANTINE.schema)
 _NO_READINGS: Final = pa.RecordBatch.from_pylist([], schema=READING_ROWS)
 _NO_REJECTS: Final = pa.RecordBatch.from_pylist([], schema=REJECT_ROWS)
 _UNKNOWN_US: Final = -(1 << 62)
+_NO_TIME_US: Final = 1 << 62
+"""Of a record without Kafka's time: now, or later."""
 
 _CONSTANT: Final = (
     *("gateway", "channel", "run", "quantity", "unit", "period_ms", "raw_unit", "quality", "reasons"),
@@ -116,17 +118,13 @@ def _source(batch: Any, row: int) -> str | None:
     return _text(next((header["value"] for header in headers if header["key"] == _HEADER), None))
 
 
-def _gateway(key: str | None) -> str:
-    """The gateway a key names; '' where it names none."""
-    name = (key or "").partition("/")[0]
-    return name if GATEWAY_ID.fullmatch(name) else ""
-
-
-def _reject_rows(batch: Any, rejects: dict[int, tuple[Any, ...]], now: Any) -> Any:
+def _reject_rows(batch: Any, rejects: dict[int, tuple[Any, ...]], now: Any, identities: Identities) -> Any:
     reasons, payloads, lengths, sources = zip(*rejects.values(), strict=True)
     taken = batch.take(pa.array(list(rejects), pa.int64()))
     keys = [_text(key) for key in taken["key"].to_pylist()]
+    times_us = taken["timestamp"].cast(pa.int64()).fill_null(_NO_TIME_US).to_pylist()
     uncounted = pa.nulls(len(rejects), pa.int64())
+    counted = map(identities.counted, keys, taken["value"].to_pylist(), times_us)
     columns = {
         "reason": pa.array(reasons, pa.string()),
         "payload": pa.array(payloads, pa.binary()),
@@ -134,7 +132,7 @@ def _reject_rows(batch: Any, rejects: dict[int, tuple[Any, ...]], now: Any) -> A
         "key": pa.array(keys, pa.string()),
         "headers": taken["headers"].cast(REJECT_ROWS.field("headers").type),
         "source": pa.array(sources, pa.string()),
-        "gateway": pa.array(map(_gateway, keys), pa.string()),
+        "gateway": pa.array(counted, pa.string()),
         "overflow": uncounted,
         "overflow_from": uncounted,
         **_arrived(taken, now),
@@ -151,8 +149,13 @@ def _is_sound(fields: ReadingFields) -> bool:
     return fields.clock != UNSYNCED
 
 
-def _constant_columns(found: list[ReadingFields]) -> tuple[dict[str, Any], Any, Any]:
-    """The columns of ``_CONSTANT``; of each reading, whether these are sound and its value must be null."""
+def _constant_columns(
+    found: list[ReadingFields], identities: Identities
+) -> tuple[dict[str, Any], Any, Any, Any]:
+    """The columns of ``_CONSTANT``; of each reading, whether these are sound and its value must be null.
+
+    At last, whether it depends on Kafka's time if it is its gateway's.
+    """
     numbers: defaultdict[tuple[Any, ...], int] = defaultdict(count().__next__)
     numbered = list(map(numbers.__getitem__, map(_VALUES, found)))
     # One reading of each kind, in the order of their numbers.
@@ -164,7 +167,8 @@ def _constant_columns(found: list[ReadingFields]) -> tuple[dict[str, Any], Any, 
     }
     sound = np.array([_is_sound(kind) for kind in kinds])
     missing = np.array([kind.quality == MISSING for kind in kinds])
-    return columns, sound[index], missing[index]
+    doubtful = np.array([identities.doubts(kind.gateway, kind.run) for kind in kinds])
+    return columns, sound[index], missing[index], doubtful[index]
 
 
 def _times(found: list[ReadingFields]) -> Any:
@@ -215,9 +219,9 @@ def _unknown_column(decoded: _Decoded) -> Any:
     return pa.array(map(texts.get, decoded.rows.tolist()), pa.string())
 
 
-def _reading_rows(batch: Any, decoded: _Decoded, now: Any) -> Any:
+def _reading_rows(batch: Any, decoded: _Decoded, now: Any, identities: Identities) -> Any:
     """Rows of ``readings``; adds the reasons of those that are none to what was refused."""
-    columns, sound, missing = _constant_columns(decoded.fields)
+    columns, sound, missing, doubtful = _constant_columns(decoded.fields, identities)
     time_us = _times(decoded.fields)
     columns["value"] = pa.array([fields.value for fields in decoded.fields], pa.float64())
     columns["raw"] = pa.array([fields.raw for fields in decoded.fields], pa.float64())
@@ -235,6 +239,10 @@ def _reading_rows(batch: Any, decoded: _Decoded, now: Any) -> Any:
             decoded.refused[int(decoded.rows[at])] = error.reason
         else:
             time_us[at], sound[at] = reading.time_us, True
+    for at in np.flatnonzero(sound & doubtful).tolist():
+        fields, when_us = decoded.fields[at], received_us[at].as_py()
+        if not identities.accepts(fields.gateway, fields.run, _NO_TIME_US if when_us is None else when_us):
+            decoded.refused[int(decoded.rows[at])], sound[at] = IDENTITY, False
     columns |= {
         "time": pa.array(time_us).cast(TIMES),
         "date": pa.array((time_us // DAY_US).astype(np.int32)).cast(pa.date32()),
@@ -246,26 +254,30 @@ def _reading_rows(batch: Any, decoded: _Decoded, now: Any) -> Any:
     return made if sound.all() else made.filter(pa.array(sound))
 
 
-def _parsed(batch: Any, now: Any) -> Parsed:
+def _parsed(batch: Any, now: Any, identities: Identities) -> Parsed:
     """Records that are to be readings."""
     payloads = batch["value"].fill_null(b"").to_pylist()
     decoded = _decoded(payloads)
-    readings = _reading_rows(batch, decoded, now) if decoded.fields else _NO_READINGS
+    readings = _reading_rows(batch, decoded, now, identities) if decoded.fields else _NO_READINGS
     rejects = {
         row: (reason, payloads[row][:DEAD_LETTER_PAYLOAD_BYTES], len(payloads[row]), _source(batch, row))
         for row, reason in sorted(decoded.refused.items())
     }
-    return Parsed(readings, _reject_rows(batch, rejects, now) if rejects else _NO_REJECTS)
+    return Parsed(readings, _reject_rows(batch, rejects, now, identities) if rejects else _NO_REJECTS)
 
 
-def parse_batch(batch: Any, dead_letter_topic: str) -> Parsed:
-    """One Arrow batch of Kafka records; each is in exactly one of the two results."""
+def parse_batch(batch: Any, dead_letter_topic: str, identities: Identities = NOBODY) -> Parsed:
+    """One Arrow batch of Kafka records; each is in exactly one of the two results.
+
+    Readings of those of ``identities`` that don't prove to be theirs are rejects.
+    """
     now = pa.scalar(time.time_ns() // 1000, type=READING_ROWS.field("ingested_at").type)
     letters = pc.equal(batch["topic"], dead_letter_topic)
     if not pc.any(letters).as_py():
-        return _parsed(batch, now)
-    parsed = _parsed(batch.filter(pc.invert(letters)), now)
+        return _parsed(batch, now, identities)
+    parsed = _parsed(batch.filter(pc.invert(letters)), now, identities)
     dead = batch.filter(letters)
     values = dead["value"].fill_null(b"").to_pylist()
     rejects = {row: _dead_letter(value, _source(dead, row)) for row, value in enumerate(values)}
-    return Parsed(parsed.readings, pa.concat_batches([parsed.rejects, _reject_rows(dead, rejects, now)]))
+    letters_rows = _reject_rows(dead, rejects, now, identities)
+    return Parsed(parsed.readings, pa.concat_batches([parsed.rejects, letters_rows]))

@@ -23,6 +23,7 @@ from gateway.sampling.sensors import open_fitted_board
 from gateway.status.client import NoStatus, daemon_status
 
 _SENSORS_S: Final = 20.0
+RESTART: Final = "sudo systemctl restart fieldgate"
 
 
 def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[Finding]:
@@ -35,6 +36,7 @@ def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[
     rate = capacity.readings_per_s(config)
     if not config.problems:
         yield Finding("config", "ok", f"{path}: {capacity.channels(config)} channels, {rate:.3g} readings/s")
+    yield identity(config)
     yield from storage.outbox(config)
     yield from hardware(config, host or Host(), daemon=daemon_status)
     yield network.broker(config)
@@ -102,6 +104,9 @@ def _from_daemon(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]
     """The daemon's last readings, and whether they are of this place."""
     if (away_m := status.get("site_moved_m")) is not None:
         yield Finding("site", "warning", SITE_MOVED.format(away_m), SITE_REMEDY)
+    if config.gateway.identity_key is not None and not status.get("run_proves_itself"):
+        found = "the running daemon's run doesn't prove itself: it began without this gateway.identity_key"
+        yield Finding("identity", "warning", found, RESTART)
     for sensor in config.sensors:
         rows = rows_of_status(status, [sensor])
         if any(row.pending for row in rows):
@@ -138,6 +143,13 @@ def _finding(sensor: str, rows: list[Row]) -> Finding:
     words = "; ".join(map(reason_words, reasons))
     failed = any(row.failed for row in rows)
     return Finding("sensor", "error" if failed else "warning", f"{sensor}: {values}: {words}")
+
+
+def identity(config: Config) -> Finding:
+    """Whether the cloud can tell that readings are this gateway's."""
+    if config.gateway.identity_key is None:
+        return Finding("identity", "ok", "its runs don't prove themselves: there is no gateway.identity_key")
+    return Finding("identity", "ok", "its runs prove themselves by gateway.identity_key")
 
 
 def clock(config: Config) -> Finding:

@@ -57,7 +57,7 @@ def run(config: Config, timeout_s: float) -> int:
     if not kafka.backlog.usable:
         outbox.close()
         raise CloudError(kafka.backlog.problem or "no producer")
-    run_id = new_run()
+    run_id = new_run(config.gateway.id, config.gateway.identity_key)
     clock, timekeeper = open_clock(config, Machine())
     inbox = Inbox()
     intake = Intake(config.gateway.id, Sequences(run_id), config.kafka.topic, clock)

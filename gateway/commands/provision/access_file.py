@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,16 +33,22 @@ _PLACES: Final = {
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
 """A property's, which stands in a config as it is, without quotes."""
 _DEEP: Final = "is nested too deeply"
+_IDENTITY: Final = "identity.key"
+"""The file of what the gateway's runs prove themselves by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Whose, where Kafka is, properties as they are, and those that become files, by their content."""
+    """Whose, where Kafka is, properties as they are, and those that become files, by their content.
+
+    ``identity_key`` is what its runs prove themselves by, None where they needn't.
+    """
 
     gateway_id: str
     servers: str
     properties: Mapping[str, str]
     files: Mapping[str, str]
+    identity_key: str | None = field(default=None, repr=False)
 
     def write(self, path: Path) -> None:
         """Make the file, mode 0600. Raises CommandError, also where it is there already."""
@@ -52,6 +58,8 @@ class Access:
             _line("gateway", self.gateway_id),
             _line("servers", self.servers),
         ]
+        if self.identity_key is not None:
+            lines.append(_line("identity_key", self.identity_key))
         for name, table in tables.items():
             lines += [f"\n[{name}]", *(_line(json.dumps(key), value) for key, value in table.items())]
         try:
@@ -67,6 +75,8 @@ class Access:
             group = directory.stat().st_gid if root else os.getegid()
             ownership = Ownership(os.geteuid(), group, 0o640 if root else 0o600)
             places = {directory / _PLACES[name]: content for name, content in self.files.items()}
+            if self.identity_key is not None:
+                places[directory / _IDENTITY] = self.identity_key
             for place, content in places.items():
                 write_atomic(place, f"{content.rstrip()}\n", ownership)
         except OSError as error:
@@ -77,18 +87,30 @@ class Access:
         """Replace the files of a config that has this login already. Raises CommandError."""
         try:
             text = config.read_text(encoding="utf-8")
-            gateway_id = dict(tomllib.loads(text).get("gateway", {})).get("id")
+            gateway = dict(tomllib.loads(text).get("gateway", {}))
             now, section = _properties(text), self.section(config.parent)
         except RecursionError as error:
             raise CommandError(f"{config} {_DEEP}: nothing written") from error
         except (OSError, ValueError, TypeError) as error:
             raise CommandError(f"{config}: {error}: nothing written") from error
-        if gateway_id != self.gateway_id:
-            raise CommandError(f"{config} is {gateway_id}'s, the access {self.gateway_id}'s: nothing written")
+        if (name := gateway.get("id")) != self.gateway_id:
+            raise CommandError(f"{config} is {name}'s, the access {self.gateway_id}'s: nothing written")
         if any(now.get(path) != value for path, value in _properties(section).items()):
             advice = "nothing written. Put this in its place, then repeat"
             raise CommandError(f"{config} has another login: {advice}:\n\n{section}")
+        reference = self.identity(config.parent)
+        if reference is not None and gateway.get("identity_key") != reference:
+            place = json.dumps(reference["file"], ensure_ascii=False)
+            line = f"identity_key = {{ file = {place} }}"
+            raise CommandError(
+                f"{config} doesn't name the key that its runs prove themselves by: nothing written. Put this "
+                f"into its [gateway], then repeat:\n\n{line}"
+            )
         return self.install(config.parent)
+
+    def identity(self, directory: Path) -> dict[str, str] | None:
+        """``identity_key`` of the config's ``[gateway]``, which names the file; None without a key."""
+        return None if self.identity_key is None else {"file": str(directory.absolute() / _IDENTITY)}
 
     def section(self, directory: Path) -> str:
         """``[kafka.properties]`` of the gateway's config, which names the files."""
@@ -104,8 +126,10 @@ def read_access(path: Path) -> Access:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
         properties, files = dict(raw["properties"]), dict(raw["files"])
-        access = Access(raw["gateway"], raw["servers"], properties, files)
+        key = raw.get("identity_key")
+        access = Access(raw["gateway"], raw["servers"], properties, files, key)
         texts = [access.gateway_id, access.servers, *properties.values(), *files.values()]
+        texts += [] if key is None else [key]
         if not all(isinstance(each, str) for each in texts) or not set(files) <= set(_PLACES):
             raise ValueError("its values must be texts")
         if wrong := [name for name in properties if not _NAME.fullmatch(name)]:

@@ -105,8 +105,13 @@ def _add_gateway(gateway: argparse.ArgumentParser) -> None:
     meaning = "the file for the mast (default: ID.access.toml); must not be there yet"
     gateway.add_argument("-o", "--output", type=Path, metavar="FILE", help=meaning)
     mode = gateway.add_mutually_exclusive_group()
-    mode.add_argument("--rotate", action="store_true", help="a new password")
-    mode.add_argument("--revoke", action="store_true", help="take its password and all permissions")
+    mode.add_argument("--rotate", action="store_true", help="a new password, and a new key of its runs")
+    mode.add_argument("--revoke", action="store_true", help="take its password, all permissions, its name")
+    enforce = "from in a minute on, its new runs must prove themselves by its newest key"
+    mode.add_argument("--enforce", action="store_true", help=enforce)
+    mode.add_argument("--no-enforce", action="store_true", help="its runs needn't prove themselves any more")
+    accept = "a run that needn't, whatever else is enforced"
+    mode.add_argument("--accept-run", metavar="RUN", help=accept)
     gateway.add_argument("--dry-run", action="store_true", help="only show what would be done")
 
 

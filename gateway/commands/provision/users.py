@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +21,10 @@ from cloud.kafka.quotas import Quotas
 from cloud.kafka.roles import Permission
 from cloud.kafka.users import Difference, Users
 from cloud.values import server_list
-from cloud.wire.reading_records import GATEWAY_ID
+from cloud.wire.reading_records import GATEWAY_ID, RUN_ID
 from gateway.commands.arguments import CONFIG_PATH, OK, USAGE, CommandError, fail, os_problem
 from gateway.commands.provision.access_file import Access
+from gateway.commands.provision.identity import GatewayIdentity
 
 _PASSWORD_BYTES: Final = 24
 
@@ -57,10 +59,14 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
     if (arguments.certificate is None) != (arguments.key is None):
         return fail("--certificate and --key go together", USAGE)
     user, output = arguments.user or gateway, arguments.output or Path(f"{gateway}.access.toml")
+    identity = GatewayIdentity(config, gateway, arguments.timeout, dry_run=arguments.dry_run)
+    if arguments.enforce or arguments.no_enforce or arguments.accept_run:
+        return _identify(identity, arguments)
     users = _open(config, arguments)
     if arguments.revoke:
         if not arguments.dry_run:
             users.revoke(user)
+        identity.revoke()
         print(f"{'would revoke' if arguments.dry_run else 'revoked'}  {user}")
         return OK
     difference = users.compare(user, _of_gateway(gateway, arguments.config))
@@ -68,6 +74,8 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
     by_certificate = arguments.certificate is not None
     makes = by_certificate or arguments.rotate or not difference.known
     if arguments.dry_run:
+        if makes:
+            identity.hand_out(another=arguments.rotate)
         print(f"{'would write' if makes else 'keeps its password'}  {output if makes else user}")
         return OK
     users.allow(user, difference.missing)
@@ -75,8 +83,11 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
         print(f"keeps its password  {user}: --rotate makes another")
         return OK
     password = None if by_certificate else secrets.token_urlsafe(_PASSWORD_BYTES)
-    # First: a password that Kafka has and nobody else would lock the mast out.
-    _access(gateway, user, config, arguments, password).write(output)
+    access = _access(gateway, user, config, arguments, password)
+    # First: what the mast has and the jobs don't know would prove nothing.
+    access = replace(access, identity_key=identity.hand_out(another=arguments.rotate))
+    # Before Kafka: a password that it has and nobody else would lock the mast out.
+    access.write(output)
     if password is not None:
         try:
             users.set_password(user, password)
@@ -87,6 +98,19 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
             ) from error
     print(f"written  {output}")
     print(f"On the mast: sudo fieldgate init --access {output.name} -o {CONFIG_PATH}")
+    return OK
+
+
+def _identify(identity: GatewayIdentity, arguments: argparse.Namespace) -> int:
+    """Since when its runs must prove themselves, and which needn't. Raises CloudError, CommandError."""
+    if (run := arguments.accept_run) is not None:
+        if RUN_ID.fullmatch(run) is None:
+            return fail(f"{run} is no run's id: letters, digits and -, at most 64", USAGE)
+        identity.accept(run)
+    elif arguments.enforce:
+        identity.enforce()
+    else:
+        identity.lift()
     return OK
 
 

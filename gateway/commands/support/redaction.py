@@ -24,6 +24,7 @@ from gateway.config.secrets import is_reference
 HIDDEN: Final = "(hidden)"
 
 _HIDDEN_KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "gateway": frozenset({"identity_key"}),
     "mqtt": frozenset({"password"}),
     "kafka": frozenset({"properties"}),
     "uplink": frozenset({"reset_command"}),

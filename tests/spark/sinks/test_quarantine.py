@@ -9,6 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from cloud.wire.identities import NOBODY
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.transforms.dedupe import as_quarantined
@@ -33,6 +34,7 @@ SCHEMA = pa.schema(
         ("kafka_offset", pa.int64()),
         ("kafka_time", pa.timestamp("us", tz="UTC")),
         ("ingested_at", pa.timestamp("us", tz="UTC")),
+        ("gateway", pa.string()),
     ]
 )
 
@@ -42,7 +44,7 @@ def frame(spark: SparkSession, rejects: Iterable[Reject]) -> DataFrame:
         {
             "reason": "NOT_JSON", "payload": b"x" * 10, "payload_bytes": 10, "key": key, "kafka_topic": "t",
             "kafka_partition": partition, "kafka_offset": offset, "kafka_time": NOON_US + at_us,
-            "ingested_at": KAFKA_US,
+            "ingested_at": KAFKA_US, "gateway": NOBODY.counted(key, None, 0),
         }
         for key, partition, offset, at_us in rejects
     ]  # fmt: skip

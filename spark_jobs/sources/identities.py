@@ -1,0 +1,136 @@
+"""Which gateways must prove themselves: ``gateway.identities``, read again now and then, with their keys.
+
+By a consumer of the driver's Java, as the jobs have no other client of Kafka: one request while nothing is
+new. The master key stays in the driver; executors get the keys of gateways.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from cloud.wire.fields import InvalidFields
+from cloud.wire.identities import IDENTITIES_TOPIC, NOBODY, Identities, Identity, IdentityRecord
+from spark_jobs.errors import JobError
+from spark_jobs.settings import Settings
+
+log = logging.getLogger("fieldgate.jobs.identities")
+
+_EVERY_S: Final = 15.0
+"""A change counts a minute after it was made."""
+_PATIENCE_MS: Final = 10_000
+_BYTES: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+
+
+class IdentitySource:
+    """Without a master key there is nothing to read. Any thread may call."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._java: Any = spark._jvm
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._consumer: Any = None
+        self._partitions: Any = None
+        self._read_at_s: float | None = None
+        self._known: dict[str, Identity] = {}
+        self._identities = NOBODY
+
+    def current(self) -> Identities:
+        """As they were some seconds ago at most; while Kafka is away, as they were last.
+
+        Raises UnreadableError, and JobError where they were never read.
+        """
+        master = self._settings.master_key()
+        if master is None:
+            return NOBODY
+        with self._lock:
+            if self._read_at_s is None or time.monotonic() - self._read_at_s >= _EVERY_S:
+                try:
+                    self._read(master)
+                except Py4JJavaError as error:
+                    self._close()
+                    reason = str(error.java_exception.toString())
+                    if self._read_at_s is None:
+                        raise JobError(f"{IDENTITIES_TOPIC} can't be read: {reason}") from None
+                    log.warning("event=identities.unread %s", reason)
+                self._read_at_s = time.monotonic()
+            return self._identities
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._consumer is not None:
+            try:
+                self._consumer.close()
+            except Py4JJavaError as error:
+                log.debug("event=identities.close_failed %s", error.java_exception.toString())
+            self._consumer = None
+
+    def _read(self, master: str) -> None:
+        """Take up what came since the last time."""
+        if self._consumer is None and not self._open():
+            return
+        consumer, changed = self._consumer, False
+        patience = self._java.java.time.Duration.ofMillis(_PATIENCE_MS)
+        ends = consumer.endOffsets(self._partitions, patience)
+        begun_s = time.monotonic()
+        while any(consumer.position(each) < ends.get(each) for each in self._partitions):
+            if time.monotonic() - begun_s > 3 * _PATIENCE_MS / 1000:
+                raise JobError(f"{IDENTITIES_TOPIC} can't be read: Kafka sends nothing of it")
+            for record in consumer.poll(self._java.java.time.Duration.ofMillis(200)):
+                changed = self._take(record, master) or changed
+        if changed:
+            self._identities = Identities(self._known.values())
+            log.info("event=identities.read gateways=%d", len(self._identities))
+
+    def _take(self, record: Any, master: str) -> bool:
+        if record.key() is None:
+            return False
+        name = bytes(record.key()).decode(errors="replace")
+        if record.value() is None:
+            return self._known.pop(name, None) is not None
+        try:
+            found = IdentityRecord.from_json(bytes(record.value()))
+            if found.gateway != name:
+                raise InvalidFields("INCONSISTENT", f"it is {found.gateway}'s")
+            self._known[name] = Identity.of(found, master)
+        except InvalidFields as problem:
+            # Without it nobody can say what is the gateway's: a newer version's, perhaps.
+            raise JobError(
+                f"{IDENTITIES_TOPIC} has a record of {name} that can't be read: {problem}"
+            ) from None
+        return True
+
+    def _open(self) -> bool:
+        """Whether the topic is there. What was known is read once more, from the beginning."""
+        java, options = self._java, self._java.java.util.HashMap()
+        for name, value in self._settings.kafka_options().items():
+            options.put(name.removeprefix("kafka."), value)
+        for name, given in {
+            "key.deserializer": _BYTES, "value.deserializer": _BYTES, "enable.auto.commit": "false",
+            "allow.auto.create.topics": "false", "default.api.timeout.ms": str(_PATIENCE_MS),
+        }.items():  # fmt: skip
+            options.put(name, given)
+        self._consumer = consumer = java.org.apache.kafka.clients.consumer.KafkaConsumer(options)
+        places = [
+            java.org.apache.kafka.common.TopicPartition(IDENTITIES_TOPIC, each.partition())
+            for each in consumer.partitionsFor(IDENTITIES_TOPIC) or ()
+        ]
+        if not places:
+            self._close()
+            return False
+        self._partitions = java.java.util.ArrayList()
+        for place in places:
+            self._partitions.add(place)
+        consumer.assign(self._partitions)
+        consumer.seekToBeginning(self._partitions)
+        self._known = {}
+        return True
