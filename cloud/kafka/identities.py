@@ -67,6 +67,4 @@ def _record(value: bytes, gateway: str) -> IdentityRecord:
     try:
         return IdentityRecord.from_json(value)
     except InvalidFields as problem:
-        raise CloudError(
-            f"{IDENTITIES_TOPIC} has a record of {gateway} that can't be read: {problem}"
-        ) from None
+        raise CloudError(f"{gateway}'s record in {IDENTITIES_TOPIC} can't be read: {problem}") from None

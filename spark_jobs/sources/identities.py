@@ -45,13 +45,12 @@ class IdentitySource:
 
         Raises UnreadableError, and JobError where they were never read.
         """
-        master = self._settings.master_key()
-        if master is None:
-            return NOBODY
         with self._lock:
             if self._read_at_s is None or time.monotonic() - self._read_at_s >= _EVERY_S:
+                master = self._settings.master_key()
                 try:
-                    self._read(master)
+                    if master is not None:
+                        self._read(master)
                 except Py4JJavaError as error:
                     self._close()
                     reason = str(error.java_exception.toString())
@@ -85,8 +84,9 @@ class IdentitySource:
         while any(consumer.position(each) < ends.get(each) for each in self._partitions):
             if time.monotonic() - begun_s > 3 * _PATIENCE_MS / 1000:
                 raise JobError(f"{IDENTITIES_TOPIC} can't be read: Kafka sends nothing of it")
-            for record in consumer.poll(self._java.java.time.Duration.ofMillis(200)):
-                changed = self._take(record, master) or changed
+            found = consumer.poll(self._java.java.time.Duration.ofMillis(200)).iterator()
+            while found.hasNext():
+                changed = self._take(found.next(), master) or changed
         if changed:
             self._identities = Identities(self._known.values())
             log.info("event=identities.read gateways=%d", len(self._identities))
@@ -104,9 +104,7 @@ class IdentitySource:
             self._known[name] = Identity.of(found, master)
         except InvalidFields as problem:
             # Without it nobody can say what is the gateway's: a newer version's, perhaps.
-            raise JobError(
-                f"{IDENTITIES_TOPIC} has a record of {name} that can't be read: {problem}"
-            ) from None
+            raise JobError(f"{name}'s record in {IDENTITIES_TOPIC} can't be read: {problem}") from None
         return True
 
     def _open(self) -> bool:
