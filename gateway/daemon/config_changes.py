@@ -37,6 +37,8 @@ _LIVE: Final = frozenset(
         *(("site", key) for key in field_names(SiteConfig)),
         *(("commands", key) for key in field_names(CommandsConfig)),
         *(("http", key) for key in field_names(HttpConfig)),
+        # From the next start on, as a run is made then: it keeps no new password waiting.
+        ("gateway", "identity_key"),
         # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
         ("uplink", "reset_after_h"),
         ("uplink", "reset_command"),

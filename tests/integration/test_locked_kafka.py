@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -22,21 +23,25 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
-from cloud.kafka.producer import KafkaSink
+from cloud.kafka.identities import IdentityTopic
+from cloud.kafka.producer import KafkaSink, publish
 from cloud.kafka.provision import TOPICS, provision_topics
 from cloud.kafka.quotas import Quotas
 from cloud.kafka.topic_reader import TopicReader
 from cloud.kafka.users import Users
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.identities import gateway_key, proves, proving_run
 from gateway.cli import main
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
 from tests.integration.test_docs import blocks
 from tests.support.config import config_text, cup
-from tests.support.mast import GatewayProcess, published
+from tests.support.mast import GatewayProcess, published, records
 from tests.support.secured_kafka import SecuredBroker
 from tests.support.servers import eventually
 
 GATEWAY: Final = "mast-07"
+MASTER: Final = "0123456789abcdef0123456789abcdef"
 OWN: Final = ("plant.inverter", "elsewhere", "settings")
 ALL: Final = (*TOPICS, *OWN)
 DEVICES: Final = """
@@ -58,7 +63,7 @@ WRITES: Final = {
     GATEWAY: READINGS | GATEWAYS | {"plant.inverter"},
     "fieldgate-jobs": {"gateway.alerts", "gateway.commands"},
     "anna": set(),
-    "olga": {"gateway.commands"},
+    "olga": {"gateway.commands", "gateway.identities"},
 }
 READS: Final = {
     GATEWAY: {"gateway.commands", "settings"},
@@ -108,7 +113,8 @@ sasl.username = "olga"
 sasl.password = {{ file = "olga.password" }}
 ssl.ca.location = "{broker.certificates / "ca.pem"}"
 """
-        Path("cloud.toml").write_text(login + text)
+        Path("master.key").write_text(MASTER)
+        Path("cloud.toml").write_text(login + text + '[identity]\nmaster_key = { file = "master.key" }\n')
         assert main(lines[2]) == 0
     return place
 
@@ -436,6 +442,10 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
     try:
         mast.sample(5)
         mast.delivered()
+        run, key = mast.run_record()["run"], (tmp_path / "identity.key").read_text().strip()
+        assert key == gateway_key(MASTER, GATEWAY, 1)
+        assert proves(key, GATEWAY, run)
+        assert mast.status()["run_proves_itself"]
         # An operator's command reaches the mast, and its result him, by these permissions.
         assert main(["command", "send", GATEWAY, "self-test", "--cloud", str(cloud)]) == 0
         other = (broker.certificates / "other.pem").read_bytes()
@@ -485,5 +495,64 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
     kept = published(broker.bootstrap_servers, "mqtt.wind_speed", GATEWAY, mast.outbox)
     assert {record["seq"] for record in kept} == set(range(1, last + 1))
     assert log.count("event=daemon.start ") == 1
-    for secret in (before.decode().strip(), (tmp_path / "kafka.password").read_text().strip()):
+    for secret in (before.decode().strip(), (tmp_path / "kafka.password").read_text().strip(), key):
         assert secret not in log
+    # Another key after the revocation; the run of before it goes on, and is welcome.
+    assert (tmp_path / "identity.key").read_text().strip() == gateway_key(MASTER, GATEWAY, 2)
+    assert main(["provision", "gateway", GATEWAY, "--cloud", str(cloud), "--enforce"]) == 0
+    known = IdentityTopic(broker.bootstrap_servers, {}, 10).read(GATEWAY).record
+    assert known is not None
+    assert ([step.least for step in known.steps], known.runs) == ([1, None, 2], {run})
+    of_run = ("run", run.encode())
+    described = list(records(broker.bootstrap_servers, [CHANNELS_TOPIC]))
+    assert [of_run in (each.headers() or ()) for each in described if each.value() != b"{}"] == [True]
+
+
+def test_since_when_runs_must_prove_themselves_is_an_operators(
+    broker: SecuredBroker, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    topic = IdentityTopic(broker.bootstrap_servers, {}, 10)
+
+    def provision(*options: str, gateway: str = "mast-21") -> str:
+        capsys.readouterr()
+        code = main(["provision", "gateway", gateway, "--cloud", "cloud.toml", *options])
+        said = capsys.readouterr()
+        return said.out if code == 0 else said.err
+
+    assert "has no key yet: provision gateway mast-21 --rotate" in provision("--enforce")
+    said = provision("--dry-run")
+    assert "identity  mast-21: would be: key 1, from " in said
+    assert topic.read("mast-21").record is None
+    # Nobody has seen it: from its first run on.
+    assert "on its new runs must prove themselves by key 1" in provision("-o", "m21.toml")
+    access = tomllib.loads(Path("m21.toml").read_text())
+    assert access["identity_key"] == gateway_key(MASTER, "mast-21", 1)
+    assert provision() == "keeps its password  mast-21: --rotate makes another\n"
+    assert provision("--enforce") == "identity  mast-21: nothing to change\n"
+
+    # One that is at work: its runs first show that it has the key.
+    at_work = f"run-{time.time_ns()}"
+
+    def told(run: str) -> None:
+        record = {"v": 1, "gateway": "mast-22", "run": run, "state": "running", "last_seq": {}}
+        publish(broker.bootstrap_servers, {}, ("gateway.runs", run.encode(), json.dumps(record).encode()), 10)
+
+    told(at_work)
+    assert provision("-o", "m22.toml", gateway="mast-22").count("identity  mast-22: key 1\n") == 1
+    assert "no run of mast-22 has proven itself by key 1 yet" in provision("--enforce", gateway="mast-22")
+    key = tomllib.loads(Path("m22.toml").read_text())["identity_key"]
+    told(proving_run(key, "mast-22", "0123456789ab"))
+    assert "by key 1" in provision("--enforce", gateway="mast-22")
+    known = topic.read("mast-22").record
+    assert known is not None
+    assert known.runs == {at_work}
+    assert "runs needn't prove themselves" in provision("--no-enforce", gateway="mast-22")
+    refused = provision("--accept-run", "no/run", gateway="mast-22")
+    assert refused.startswith("fieldgate: no/run is no run's id")
+        "fieldgate: no/run is no run's id"
+    )
+    assert "accepts run other" in provision("--accept-run", "other", gateway="mast-22")
+    known = topic.read("mast-22").record
+    assert known is not None
+    assert (known.runs, [step.least for step in known.steps]) == ({at_work, "other"}, [1, 0])

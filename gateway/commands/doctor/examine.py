@@ -105,7 +105,7 @@ def _from_daemon(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]
     if (away_m := status.get("site_moved_m")) is not None:
         yield Finding("site", "warning", SITE_MOVED.format(away_m), SITE_REMEDY)
     if config.gateway.identity_key is not None and not status.get("run_proves_itself"):
-        found = "the running daemon's run doesn't prove itself: it began without this gateway.identity_key"
+        found = "the running daemon's run began before this gateway.identity_key, and isn't proven by it"
         yield Finding("identity", "warning", found, RESTART)
     for sensor in config.sensors:
         rows = rows_of_status(status, [sensor])

@@ -21,8 +21,10 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.cimpl import Producer
 from pyspark.sql import SparkSession
 
+from cloud.kafka.identities import IdentityTopic
 from cloud.lake.query import run as run_query
 from cloud.local.process import free_port
+from cloud.wire.identities import IdentityRecord, Step, gateway_key
 from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from spark_jobs.jobs import replay
@@ -36,6 +38,7 @@ from tests.support.secured_kafka import SecuredBroker
 from tests.support.servers import eventually, fieldgate
 
 TOPIC = "mqtt.wind_speed"
+MASTER = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 PASSWORD, KEY_PASSWORD, WRONG = 'jobs "sesame" \\ one', "key-sesame", "wrong-sesame"
 RULES = """\
 max_age = "1d"
@@ -99,6 +102,8 @@ spark.eventLog.dir = "{place / "events"}"
 """
     login = 'security.protocol = "SASL_SSL"\nsasl.mechanism = "SCRAM-SHA-512"\nsasl.username = "jobs"\n'
     login += 'sasl.password = { file = "password" }\n'
+    rest += '[identity]\nmaster_key = { file = "master.key" }\n'
+    (place / "master.key").write_text(MASTER)
     (place / "events").mkdir()
     (place / "scram.toml").write_text(_head(broker.scram) + login + rest)
     mtls = _head(broker.mtls) + 'security.protocol = "SSL"\n' + rest
@@ -146,6 +151,9 @@ def test_a_gateway_its_topics_and_its_accounts(
 def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
     broker: SecuredBroker, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Workers get a key; of a mast that isn't there nothing is asked.
+    enforced = IdentityRecord("mast-99", 1, (Step(0, 1),))
+    IdentityTopic(broker.bootstrap_servers, {}, 10).write(enforced)
     (place / "ca.pem").write_bytes((broker.certificates / "other.pem").read_bytes())
     (place / "password").write_text(WRONG)
     (place / "log4j2.properties").write_text(LOG)
@@ -164,6 +172,7 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
         broker.allow("jobs", AclOperation.ALL)
         eventually(lambda: stored(place, capsys) >= 20, 300, poll_s=1.0)
         eventually(lambda: list(records(broker.bootstrap_servers, [ALERTS_TOPIC])), 120)
+        jobs.awaits("event=identities.read gateways=1")
         assert seen(place, ui, jobs) == []
         # Taken away while they run, and given back.
         before = jobs.log.count("Kafka forbids the jobs' user ")
@@ -216,7 +225,8 @@ def seen(place: Path, ui: int, jobs: Program) -> list[str]:
     """Where a secret is shown: log, event log, checkpoints, tables, command lines, Spark's interface."""
     key = (place / "jobs.locked.key").read_text().splitlines()[1]
     secrets = [PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"'), "sesame", key]
-    named = {"password", "key.password", "jobs.key", "jobs.locked.key"}
+    secrets += [MASTER, gateway_key(MASTER, "mast-99", 1)]
+    named = {"master.key", "password", "key.password", "jobs.key", "jobs.locked.key"}
     texts = {str(file): file.read_bytes().decode(errors="replace")
              for file in place.rglob("*") if file.is_file() and file.name not in named}  # fmt: skip
     tree = [psutil.Process(jobs.pid), *psutil.Process(jobs.pid).children(recursive=True)]

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from cloud.wire.identities import Identities, Identity, IdentityRecord, Step, gateway_key, proving_run
 from cloud.wire.reading_records import (
     InvalidReading,
     dead_letter,
@@ -23,7 +24,7 @@ from cloud.wire.reading_records import (
 from spark_jobs.transforms import validate
 from spark_jobs.transforms.packing import packed, readings_of, rejects_of
 from spark_jobs.transforms.validate import parse_batch
-from tests.spark.records import KAFKA_ROWS, KAFKA_US, START_US, encoded, kafka_frame, reading
+from tests.spark.records import KAFKA_ROWS, KAFKA_US, START_US, encoded, kafka_frame, kafka_table, reading
 
 DEAD = "gateway.dead-letter"
 GOOD = encode_reading(reading(1))
@@ -460,3 +461,36 @@ def test_one_bad_record_leaves_the_others_alone() -> None:
     readings, reasons = in_batch(values, KAFKA_US)
     assert reasons == {17: "NOT_JSON", 50: "EMPTY", 99: "NOT_FINITE"}
     assert sorted(readings) == [at for at in range(200) if at not in reasons]
+
+
+def test_a_reading_in_the_name_of_one_that_must_prove_itself_is_a_reject() -> None:
+    master, since_us = "m" * 32, KAFKA_US
+    key = gateway_key(master, "mast-08", 1)
+    proven = proving_run(key, "mast-08", "0123456789ab")
+    record = IdentityRecord("mast-08", 1, (Step(since_us, 1),), frozenset({"known"}))
+    identities = Identities([Identity.of(record, master)])
+    runs = [proven, "known", "run-1", proving_run(key, "mast-07", "0123456789ab")]
+    sent = [reading(1, run=run, gateway="mast-08") for run in runs]
+    sent += [reading(1), reading(2, run=proven)]
+    garbage = b"garbage"
+
+    def found(kafka_us: int, key: bytes) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
+        (batch,) = kafka_table([*encoded(sent), garbage], kafka_us=kafka_us, key=key).to_batches()
+        parsed = parse_batch(batch, DEAD, identities)
+        rejects = [
+            (row["reason"], row["gateway"], row["kafka_offset"], row["payload"])
+            for row in parsed.rejects.to_pylist()
+        ]
+        return [(row["gateway"], row["run"]) for row in parsed.readings.to_pylist()], rejects
+
+    forged = [("IDENTITY", "", at, encode_reading(sent[at])) for at in (2, 3)]
+    others = [("mast-07", "run-1"), ("mast-07", proven)]
+    readings, rejects = found(since_us, b"mast-08/cup.wind_speed")
+    assert readings == [("mast-08", proven), ("mast-08", "known"), *others]
+    assert rejects == [*forged, ("NOT_JSON", "", 6, garbage)], "it takes nothing of the mast's own room"
+    readings, rejects = found(since_us, b"mast-07/cup.wind_speed")
+    assert [reject[:2] for reject in rejects] == [("IDENTITY", "mast-07")] * 2 + [("NOT_JSON", "mast-07")]
+    # What Kafka had before.
+    readings, rejects = found(since_us - 1, b"mast-08/cup.wind_speed")
+    assert readings == [*(("mast-08", run) for run in runs), *others]
+    assert rejects == [("NOT_JSON", "mast-08", 6, garbage)]

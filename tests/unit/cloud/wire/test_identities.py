@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import (
-    KEY,
     NOBODY,
     Identities,
     Identity,
@@ -27,9 +26,9 @@ from cloud.wire.reading_records import GATEWAY_ID, RUN_ID
 
 MASTER = "0123456789abcdef0123456789abcdef"
 NONCE = "00a1b2c3d4e5"
-GATEWAYS = st.from_regex(GATEWAY_ID, fullmatch=True)
-NONCES = st.from_regex("[0-9a-f]{12}", fullmatch=True)
-KEYS = st.from_regex(KEY, fullmatch=True)
+GATEWAYS = st.text("abz019-", min_size=1, max_size=63)
+NONCES = st.text("0123456789abcdef", min_size=12, max_size=12)
+KEYS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 TIMES = st.integers(0, 4_000_000_000).map(lambda ms: ms * 1000)
 RECORDS = st.builds(
     IdentityRecord,
@@ -38,7 +37,7 @@ RECORDS = st.builds(
     st.lists(st.builds(Step, TIMES, st.none() | st.integers(0, 50)), max_size=5).map(
         lambda steps: tuple(sorted(steps, key=lambda step: step.from_us))
     ),
-    st.frozensets(st.from_regex(RUN_ID, fullmatch=True), max_size=5),
+    st.frozensets(st.text("aZ0-", min_size=1, max_size=64), max_size=5),
 )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cloud.wire.identities import gateway_key
 from gateway.cli import main
 from gateway.commands.arguments import CommandError
 from gateway.commands.provision.access_file import Access, read_access
@@ -102,6 +104,47 @@ def test_an_access_for_another_config_writes_nothing(
     assert main(["init", "--access", str(tmp_path / "second.toml"), "-o", str(config)]) == 1
     assert problem in capsys.readouterr().err
     assert (tmp_path / "kafka.password").read_text() == f"{OLD}\n"
+
+
+KEY, OTHER = gateway_key("m" * 32, "mast-07", 1), gateway_key("m" * 32, "mast-07", 2)
+
+
+def test_a_key_stands_in_a_file_of_its_own_and_is_replaced_there(
+    tmp_path: Path, access: MakeAccess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, first = tmp_path / "gateway.toml", replace(access(OLD), identity_key=KEY)
+    first.write(tmp_path / "first.toml")
+    assert read_access(tmp_path / "first.toml") == first
+    assert KEY not in repr(first)
+    sensor = "cup=hall-anemometer:17,slope=0.765,offset=0.35"
+    init = ["init", "--access", str(tmp_path / "first.toml"), "-o", str(path)]
+    assert main([*init, "--sensor", sensor]) == 0
+    assert load(path).gateway.identity_key == KEY
+    assert KEY not in path.read_text() + repr(load(path))
+    assert (tmp_path / "identity.key").stat().st_mode & 0o077 in (0, 0o040)
+    assert main(["check", "-c", str(path)]) == 0
+    assert ", its runs prove themselves" in capsys.readouterr().out
+
+    replace(first, identity_key=OTHER).write(tmp_path / "second.toml")
+    assert main(["init", "--access", str(tmp_path / "second.toml"), "-o", str(path)]) == 0
+    # A reload takes the password, and the next run begins with the key.
+    assert "systemctl restart fieldgate" in capsys.readouterr().out
+    assert load(path).gateway.identity_key == OTHER
+
+
+def test_a_config_of_before_says_what_to_add(
+    config: Path, tmp_path: Path, access: MakeAccess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replace(access("new"), identity_key=KEY).write(tmp_path / "second.toml")
+    again = ["init", "--access", str(tmp_path / "second.toml"), "-o", str(config)]
+    assert main(again) == 1
+    said = capsys.readouterr().err
+    assert (tmp_path / "kafka.password").read_text() == f"{OLD}\n"
+    line = said.strip().splitlines()[-1]
+    config.write_text(config.read_text().replace('id = "mast-07"', f'id = "mast-07"\n{line}'))
+    assert main(again) == 0
+    assert load(config).gateway.identity_key == KEY
+    assert load(config).kafka.properties["sasl.password"] == "new"
 
 
 HEAD = 'gateway="mast-07"\nservers="b:9092"\n[files]\n[properties]\n'
