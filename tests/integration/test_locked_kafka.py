@@ -550,8 +550,6 @@ def test_since_when_runs_must_prove_themselves_is_an_operators(
     assert "runs needn't prove themselves" in provision("--no-enforce", gateway="mast-22")
     refused = provision("--accept-run", "no/run", gateway="mast-22")
     assert refused.startswith("fieldgate: no/run is no run's id")
-        "fieldgate: no/run is no run's id"
-    )
     assert "accepts run other" in provision("--accept-run", "other", gateway="mast-22")
     known = topic.read("mast-22").record
     assert known is not None

@@ -70,6 +70,7 @@ def test_it_proves_one_gateway_by_one_key(gateway: str, other: str, nonce: str, 
     run = run_of(gateway, generation, nonce)
     assert not proves(gateway_key(MASTER, gateway, generation + 1), gateway, run)
     assume(other != gateway)
+    assert gateway_key(MASTER, other, generation) != gateway_key(MASTER, gateway, generation)
     assert not proves(gateway_key(MASTER, other, generation), other, run)
     assert not proves(gateway_key(MASTER, gateway, generation), other, run)
 
