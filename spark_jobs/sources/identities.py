@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cloud.wire.fields import InvalidFields
@@ -67,10 +68,9 @@ class IdentitySource:
 
     def _close(self) -> None:
         if self._consumer is not None:
-            try:
+            # A Java that has died has no connections either, and that it died is being raised.
+            with suppress(Py4JError, OSError):
                 self._consumer.close()
-            except Py4JJavaError as error:
-                log.debug("event=identities.close_failed %s", error.java_exception.toString())
             self._consumer = None
 
     def _read(self, master: str) -> None:
@@ -113,8 +113,10 @@ class IdentitySource:
         for name, value in self._settings.kafka_options().items():
             options.put(name.removeprefix("kafka."), value)
         for name, given in {
-            "key.deserializer": _BYTES, "value.deserializer": _BYTES, "enable.auto.commit": "false",
-            "allow.auto.create.topics": "false", "default.api.timeout.ms": str(_PATIENCE_MS),
+            "key.deserializer": _BYTES, "value.deserializer": _BYTES, "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+            "allow.auto.create.topics": "false",
+            "default.api.timeout.ms": str(_PATIENCE_MS),
         }.items():  # fmt: skip
             options.put(name, given)
         self._consumer = consumer = java.org.apache.kafka.clients.consumer.KafkaConsumer(options)
@@ -124,6 +126,7 @@ class IdentitySource:
         ]
         if not places:
             self._close()
+            log.warning("event=identities.no_topic nothing is verified: fieldgate provision topics makes it")
             return False
         self._partitions = java.java.util.ArrayList()
         for place in places:
