@@ -13,8 +13,8 @@ from gateway.config import kafka, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
 from gateway.config.bridges.downlinks import read_downlinks
 from gateway.config.bridges.forwards import read_forwards
-from gateway.config.bridges.http import with_files
-from gateway.config.bridges.model import HttpConfig
+from gateway.config.bridges.listeners import read_http, read_mqtt_proxy
+from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
 from gateway.config.calibration import today
 from gateway.config.model import (
     DEFAULT_OUTBOX,
@@ -118,7 +118,10 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     commands = _section(source, "commands", CommandsConfig)
     http = _section(source, "http", HttpConfig)
     if http is not None:
-        http = with_files(source, http, base_dir)
+        http = read_http(source, http, base_dir)
+    mqtt_proxy = _section(source, "mqtt_proxy", MqttProxyConfig)
+    if mqtt_proxy is not None:
+        mqtt_proxy = read_mqtt_proxy(source, mqtt_proxy, base_dir)
     forwards = read_forwards(source, mqtt, gateway, kafka_config)
     own = f"{mqtt.topic_root}/#" if mqtt is not None else None
     downlinks = read_downlinks(source, own, forwards)
@@ -130,22 +133,24 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
 
     if not (gateway and site and mqtt and kafka_config and uplink and outbox and status and board and clock):
         return None
-    if fitted is None or quality is None or commands is None or http is None:
+    if fitted is None or quality is None or commands is None or http is None or mqtt_proxy is None:
         return None
     check_commands(source, commands, actuators, fitted)
     day = today()
     if on_pi and day is not None and site.valid_from is not None and site.valid_from > day:
         source.warn(("site", "valid_from"), f"{site.valid_from} lies in the future")
-    if not (fitted or forwards or downlinks or http.listen) and all(
+    if not (fitted or forwards or downlinks or http.listen or mqtt_proxy.listen) and all(
         problem.severity == "warning" for problem in source.problems
     ):
         source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
+    if mqtt_proxy.listen and not forwards:
+        source.warn(("mqtt_proxy", "listen"), "there is no [[forward]]: all that comes is a dead letter")
     _check_place(source, base_dir / outbox.path, outbox.path)
     outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
     return Config(
         base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
         quantities=source.quantities, actuators=actuators, interlocks=interlocks, site=site,
-        commands=commands, downlinks=downlinks, http=http,
+        commands=commands, downlinks=downlinks, http=http, mqtt_proxy=mqtt_proxy,
     )  # fmt: skip
 
 

@@ -20,7 +20,14 @@ from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
 from gateway.config import values
-from gateway.config.bridges.model import NO_HTTP, DownlinkConfig, ForwardConfig, HttpConfig
+from gateway.config.bridges.model import (
+    NO_HTTP,
+    NO_PROXY,
+    DownlinkConfig,
+    ForwardConfig,
+    HttpConfig,
+    MqttProxyConfig,
+)
 from gateway.config.bridges.steps import Values, new_fields
 from gateway.config.file_watch import NamedFile
 from gateway.config.outputs.model import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
@@ -229,6 +236,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "status": StatusConfig,
     "commands": CommandsConfig,
     "http": HttpConfig,
+    "mqtt_proxy": MqttProxyConfig,
 }
 """The sections whose keys don't depend on a driver or a board."""
 
@@ -323,3 +331,4 @@ class Config:
     commands: CommandsConfig = NO_COMMANDS
     downlinks: tuple[DownlinkConfig, ...] = ()
     http: HttpConfig = NO_HTTP
+    mqtt_proxy: MqttProxyConfig = NO_PROXY

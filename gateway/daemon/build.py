@@ -26,6 +26,7 @@ from gateway.daemon.restart_budget import RestartBudget
 from gateway.daemon.snapshot import status_of
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.http_server import HttpInput
+from gateway.devices.mqtt_server import MqttProxy
 from gateway.devices.readings import PostedReadings
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Call, Inbox
@@ -121,6 +122,7 @@ def build(
 
     entry = DeviceEntry(inbox.put, lambda: forwarder.is_full)
     http = HttpInput(PostedReadings(gateway, intake, machine_clock, last.note_forwarded), entry)
+    mqtt_proxy = MqttProxy(entry)
 
     interlocks = Interlocks(config.actuators, config.interlocks, board, runs.event, inbox.announce)
 
@@ -190,7 +192,7 @@ def build(
         run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
         calibrations, sites, site_watch, discovery, spool, supply, gps_time, clock_updates, reporter,
-        watchdog, commands, downlinks, http,
+        watchdog, commands, downlinks, http, mqtt_proxy,
     )  # fmt: skip
 
     page = StatusPage(

@@ -13,14 +13,16 @@ from typing import Any, Final
 
 from cloud.toml_problems import KeyPath, key_text
 from gateway.config import Config, SensorConfig
-from gateway.config.bridges.model import HttpConfig
+from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
 from gateway.config.keys import field_names
 from gateway.config.model import SiteConfig
 from gateway.config.outputs.model import CommandsConfig
 
 RESTART: Final = "systemctl restart fieldgate"
 
-_SECTIONS: Final = ("gateway", "site", "mqtt", "kafka", "uplink", "outbox", "clock", "commands", "http")
+_SECTIONS: Final = (
+    "gateway", "site", "mqtt", "kafka", "uplink", "outbox", "clock", "commands", "http", "mqtt_proxy",
+)  # fmt: skip
 _LIVE: Final = frozenset(
     {
         ("mqtt", "username"),
@@ -37,6 +39,7 @@ _LIVE: Final = frozenset(
         *(("site", key) for key in field_names(SiteConfig)),
         *(("commands", key) for key in field_names(CommandsConfig)),
         *(("http", key) for key in field_names(HttpConfig)),
+        *(("mqtt_proxy", key) for key in field_names(MqttProxyConfig)),
         # From the next start on, as a run is made then: it keeps no new password waiting.
         ("gateway", "identity_key"),
         # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
@@ -131,7 +134,7 @@ def _renewed(old: Config, new: Config) -> list[KeyPath]:
     return [
         key
         for key, file in new.files.items()
-        if (str(key[-1]).endswith("location") or key[0] == "http")
+        if (str(key[-1]).endswith("location") or key[0] in ("http", "mqtt_proxy"))
         and key in old.files
         and file != old.files[key]
     ]

@@ -80,6 +80,10 @@ class Daemon:
             parts.http.listen(config.http)
         except OSError as error:
             log.error("event=http.unavailable listen=%s error=%s", config.http.listen, error)
+        try:
+            parts.mqtt_proxy.listen(config.mqtt_proxy)
+        except OSError as error:
+            log.error("event=mqtt_proxy.unavailable listen=%s error=%s", config.mqtt_proxy.listen, error)
         parts.commands.start()
         parts.downlinks.start()
         notify(f"READY=1\nSTATUS={status_line(snapshot)}")
@@ -120,12 +124,15 @@ class Daemon:
         offline = parts.reporter.report_offline(snapshot)
         parts.subscriptions.tick(snapshot)
         parts.http.stop()
+        parts.mqtt_proxy.take_no_more()
         parts.forwarder.take_no_more()
         parts.reporter.report_stopped(run_counts(parts))
         lost = parts.reporter.note_lost(parts.forwarder.stop(_KAFKA_GRACE_S))
         if not lost:
             parts.previous_runs.end()
             parts.spool.settle()
+        # Now that all it has taken is durable, or lost: what is gets its PUBACK.
+        parts.mqtt_proxy.stop()
         parts.session.stop(parts.reporter.last_messages(run_counts(parts), offline))
         parts.kafka.close()
         self._control.stop()

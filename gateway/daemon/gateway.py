@@ -16,6 +16,7 @@ from gateway.config import Config
 from gateway.control.interlocks import Interlocks
 from gateway.daemon.restart_budget import RestartBudget
 from gateway.devices.http_server import HttpInput
+from gateway.devices.mqtt_server import MqttProxy
 from gateway.forwarding.capacity import Forecast
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
@@ -123,4 +124,5 @@ class Gateway:
     commands: CommandReceiver
     downlinks: Downlinks
     http: HttpInput
+    mqtt_proxy: MqttProxy
     forecast: Forecast = field(default_factory=Forecast)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -162,21 +162,10 @@ class Reload:
             except CloudError as error:
                 reason = str(error).removeprefix("kafka.properties: ")
                 return [*located(self._path, self._overrides, {("kafka", "properties"): reason})]
-        if changes.touches("status"):
-            try:
-                # Among the last that can fail, for it takes effect at once.
-                self._status.listen(config.status)
-            except OSError as error:
-                reason = f"can't listen on {config.status.listen}: {error.strerror or error}"
-                return [*located(self._path, self._overrides, {("status", "listen"): reason})]
-        if changes.touches("http"):
-            try:
-                parts.http.listen(config.http)
-            except OSError as error:
-                reason = f"can't listen on {config.http.listen}: {error.strerror or error}"
-                with suppress(OSError):
-                    self._status.listen(parts.in_force.config.status)
-                return [*located(self._path, self._overrides, {("http", "listen"): reason})]
+        # The last that can fail, for it takes effect at once.
+        problems = self._listen(changes, config)
+        if problems:
+            return problems
         parts.commands.apply(config)
         parts.downlinks.apply(config)
         parts.previous_runs.allow(lost_at_most_s(config))
@@ -189,6 +178,28 @@ class Reload:
                 parts.samplers.set_quality(sensor.name, sensor.quality)
         if changes.sensors:
             self._change_sensors(changes, config, rewire)
+        return []
+
+    def _listen(self, changes: Changes, config: Config) -> list[Problem]:
+        """Answer at other addresses; why that can't be, and then nothing has changed."""
+        before, moved = self._gateway.in_force.config, ExitStack()
+        listeners: tuple[tuple[str, Callable[[Config], None]], ...] = (
+            ("status", lambda given: self._status.listen(given.status)),
+            ("http", lambda given: self._gateway.http.listen(given.http)),
+            ("mqtt_proxy", lambda given: self._gateway.mqtt_proxy.listen(given.mqtt_proxy)),
+        )
+        for section, listen in listeners:
+            if not changes.touches(section):
+                continue
+            try:
+                listen(config)
+            except OSError as error:
+                address = getattr(config, section).listen
+                reason = f"can't listen on {address}: {error.strerror or error}"
+                moved.close()
+                return [*located(self._path, self._overrides, {(section, "listen"): reason})]
+            moved.callback(_back, listen, before)
+        moved.pop_all()
         return []
 
     def _change_forwarding(
@@ -223,3 +234,8 @@ class Reload:
 
         parts.samplers.replace(changes.ending, successors)
         parts.calibrations.publish()
+
+
+def _back(listen: Callable[[Config], None], before: Config) -> None:
+    with suppress(OSError):
+        listen(before)

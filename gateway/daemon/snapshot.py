@@ -132,6 +132,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "commands": gateway.commands.status,
         "downlinks": gateway.downlinks.status,
         "http": gateway.http.status,
+        "mqtt_proxy": gateway.mqtt_proxy.status,
         "spinnable": sorted(gateway.samplers.pulses()),
         "channels": {
             channel: {

@@ -24,7 +24,7 @@ from typing import Final, Literal
 from buffer.drops import Drop, OnDrop, ignore
 from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import Backlog, SentRow
-from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Posted, Retained, Sampled
+from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Posted, Published, Retained, Sampled
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import (
     Fetched,
@@ -295,6 +295,10 @@ class Forwarder:
                 self._poll_s = _FIRST_POLL_S
                 for entry in self._reception.take_posted(records, ack, now_s):
                     self._uplink.send(entry, now_s)
+            case Published(topic, payload, ack):
+                self._poll_s = _FIRST_POLL_S
+                for entry in self._reception.take_published(topic, payload, ack, now_s):
+                    self._uplink.send(entry, now_s)
             case Retained(messages):
                 self._broker.retain(messages)
             case Stored() | NotStored():
@@ -330,10 +334,7 @@ class Forwarder:
         """Send the PUBACKs that are due, remove the rows that Kafka has."""
         settled = self._state.ledger.take_settled()
         for ack in settled.acks:
-            if ack.done is None:
-                self._broker.acknowledge(ack)
-            else:
-                ack.done()
+            self._reception.acknowledge(ack)
         self._backlog.remove(settled.rows)
 
     def _bound_memory(self) -> None:

@@ -37,6 +37,14 @@ class Posted(NamedTuple):
     ack: Ack
 
 
+class Published(NamedTuple):
+    """A message that a device has published to the gateway itself, which ``ack`` is owed for."""
+
+    topic: str
+    payload: bytes
+    ack: Ack
+
+
 class Retained(NamedTuple):
     """Messages that the local broker shall retain, by topic; an empty one removes what it has."""
 
@@ -49,7 +57,7 @@ class Call(NamedTuple):
     function: Callable[[], None]
 
 
-Event = Sampled | Announced | Posted | Retained | BootTime | Call | Answer
+Event = Sampled | Announced | Posted | Published | Retained | BootTime | Call | Answer
 
 
 class Inbox:

@@ -91,15 +91,9 @@ class Reception:
         if records is None:
             # An echo of a reading that is confirmed or stored already.
             state.counters.late_echoes += 1
-        if not records:
-            if ack is not None:
-                self._broker.acknowledge(ack)
-            return ()
-        state.counters.dead_letters += sum(record.topic == wire.DEAD_LETTER_TOPIC for record in records)
-        live = not state.pace.metered
-        # All of them owe the PUBACK before the first of them can be confirmed.
-        entries = [state.ledger.enter(record, now_s, own=False, ack=ack, live=live) for record in records]
-        self._receipts.note(message, entries)
+        entries = self._enter(records or (), ack, now_s)
+        if entries:
+            self._receipts.note(message, entries)
         return entries
 
     def take_posted(self, records: Sequence[Record], ack: Ack, now_s: float) -> Sequence[Entry]:
@@ -108,7 +102,31 @@ class Reception:
         if not state.taking:
             return ()
         state.counters.received += len(records)
+        return self._enter(records, ack, now_s)
+
+    def take_published(self, topic: str, payload: bytes, ack: Ack, now_s: float) -> Sequence[Entry]:
+        """The entries of a message that a device has published to the gateway itself; at the end none."""
+        state = self._state
+        if not state.taking:
+            return ()
+        state.counters.received += 1
+        return self._enter(state.intake.accept(topic, payload, direct=True) or (), ack, now_s)
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Send a PUBACK to the broker, or report to where a device has its answer from."""
+        if ack.done is None:
+            self._broker.acknowledge(ack)
+        else:
+            ack.done()
+
+    def _enter(self, records: Sequence[Record], ack: Ack | None, now_s: float) -> Sequence[Entry]:
+        """An entry for each; where nothing comes of a message it is acknowledged at once."""
+        state = self._state
+        if not records and ack is not None:
+            self.acknowledge(ack)
+        state.counters.dead_letters += sum(record.topic == wire.DEAD_LETTER_TOPIC for record in records)
         live = not state.pace.metered
+        # All of them owe the PUBACK before the first of them can be confirmed.
         return [state.ledger.enter(record, now_s, own=False, ack=ack, live=live) for record in records]
 
     def _owe(self, entries: Sequence[Entry], ack: Ack) -> None:
@@ -117,4 +135,4 @@ class Reception:
         for entry in still_open:
             self._state.ledger.owe(entry, ack)
         if not still_open:
-            self._broker.acknowledge(ack)
+            self.acknowledge(ack)

@@ -109,12 +109,18 @@ class Intake:
         route = self._routes.find(mqtt_topic)
         return route is not None and route.forward.payload == "reading"
 
-    def accept(self, mqtt_topic: str, payload: bytes, *, retained: bool = False) -> Sequence[Record] | None:
+    def accept(
+        self, mqtt_topic: str, payload: bytes, *, retained: bool = False, direct: bool = False
+    ) -> Sequence[Record] | None:
         """What to send for a message: readings, a dead letter, nothing; None for an echo of this run's.
 
-        ``retained``: the broker kept the message for new subscribers, so its age is unknown.
+        ``retained``: the broker kept the message for new subscribers, so its age is unknown. ``direct``: a
+        device has published it to the gateway itself, so it is no reading of ours; and it is acknowledged, so
+        what no forward wants is kept too.
         """
         route = self._routes.find(mqtt_topic)
+        if route is None and direct:
+            return (self._refuse(NO_FORWARD, "no forward's filter matches", mqtt_topic, payload),)
         if route is None:
             # The broker's session remembers the subscriptions of an earlier config.
             return self._ignore(NO_FORWARD, mqtt_topic)
@@ -128,7 +134,7 @@ class Intake:
                     return self._ignore(FILTERED, mqtt_topic)
                 payload, hidden = changed, False
             if route.forward.payload == "reading":
-                return self._reading(mqtt_topic, payload, route)
+                return self._reading(mqtt_topic, payload, route, direct=direct)
             if route.forward.payload == "raw":
                 return (self._raw(mqtt_topic, payload, route, retained=retained),)
             if retained and route.forward.time_path is None:
@@ -138,9 +144,13 @@ class Intake:
         except wire.InvalidReading as problem:
             return (self._refuse(problem.reason, problem.detail, mqtt_topic, payload, hidden=hidden),)
 
-    def _reading(self, mqtt_topic: str, payload: bytes, route: Route) -> Sequence[Record] | None:
+    def _reading(
+        self, mqtt_topic: str, payload: bytes, route: Route, *, direct: bool
+    ) -> Sequence[Record] | None:
         received_us = self._now_us() if self._clock.synced else None
         reading = wire.parse_reading(payload, received_us, unrepaired=True)
+        if direct and reading.gateway == self._gateway:
+            raise wire.InvalidReading("FORGED", f"{self._gateway} is this gateway: its readings are its own")
         unrepaired = mark_unsynced(reading) if reading.gateway == self._gateway else ()
         if reading.mono_ms is not None and not unrepaired:
             # Its time is its own affair: it isn't repaired here.

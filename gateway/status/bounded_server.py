@@ -87,8 +87,18 @@ class Address(Protocol):
         """0 where there is nothing to listen at, or any port will do."""
 
 
+class Server(Protocol):
+    """What listens from its making on."""
+
+    def start(self) -> None:
+        """Begin to answer."""
+
+    def stop(self) -> None:
+        """Stop and release the port."""
+
+
 _A = TypeVar("_A", bound=Address)
-_S = TypeVar("_S", bound=BoundedServer)
+_S = TypeVar("_S", bound=Server)
 
 
 class Listener(Generic[_A, _S]):

@@ -49,6 +49,11 @@ _GAUGES: Final = {
     "process_resident_memory_bytes": ("resident", "Resident memory size in bytes."),
 }
 _POSTED: Final = {"readings": "accepted", "refused": "refused"}
+_PROXY: Final = {
+    "messages": "Messages that devices have published to the gateway itself.",
+    "acknowledged": "Messages of theirs that are durable, and acknowledged.",
+    "repeats": "Messages sent again that were recognised.",
+}
 _UPLINKS: Final = ("healthy", "draining", "spilling", "metered")
 
 
@@ -93,9 +98,23 @@ class _Snapshot(Collector):
         for key in ("readings", "refused"):
             name, text = f"fieldgate_http_{key}", f"Posted readings that were {_POSTED[key]}."
             yield CounterMetricFamily(name, text, (status.get("http") or {}).get(key, 0))
+        yield from _proxy(status.get("mqtt_proxy") or {})
         yield from _downlinks((status.get("downlinks") or {}).get("topics") or {})
         yield from _relays(status.get("relays") or {})
         yield from _readings(status.get("channels") or {})
+
+
+def _proxy(proxy: Mapping[str, Any]) -> Iterator[Metric]:
+    """What devices publish to the gateway itself."""
+    yield _gauge("fieldgate_mqtt_proxy_clients", "Devices connected by MQTT.", ({}, proxy.get("clients", 0)))
+    for key, text in _PROXY.items():
+        yield CounterMetricFamily(f"fieldgate_mqtt_proxy_{key}", text, proxy.get(key, 0))
+    refused = CounterMetricFamily(
+        "fieldgate_mqtt_proxy_refused", "Connections of devices that were ended.", labels=["reason"]
+    )
+    for reason, count in (proxy.get("refused") or {}).items():
+        refused.add_metric([reason], count)
+    yield refused
 
 
 def _downlinks(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:

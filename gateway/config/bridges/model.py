@@ -1,4 +1,4 @@
-"""What passes between other devices and Kafka, in the config: forwards, downlinks, what devices post."""
+"""What passes between other devices and Kafka, in the config: forwards, downlinks, what devices hand us."""
 
 from __future__ import annotations
 
@@ -179,3 +179,44 @@ class HttpConfig:
 
 
 NO_HTTP: Final = HttpConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class MqttProxyConfig:
+    """Messages that devices publish to the gateway itself by MQTT."""
+
+    listen: Annotated[str, checked(values.listen), Meaning('host:port; "" switches it off')] = ""
+    passwords: Annotated[
+        FilePath | None, Meaning("a file of mosquitto_passwd: the users; without it everyone may publish")
+    ] = None
+    access: Annotated[
+        FilePath | None, Meaning("a file in the form of Mosquitto's acl_file: the topics of each user")
+    ] = None
+    certificate: Annotated[FilePath | None, Meaning("PEM, for TLS")] = None
+    key: Annotated[FilePath | None, Meaning("the certificate's")] = None
+    plain: Annotated[bool, Meaning("other machines may connect without TLS, with passwords in the clear")] = (
+        False
+    )
+    max_packet: Annotated[
+        Bytes, Ge(1 << 10), Le(4 << 20), Meaning('of a message with its topic, such as "1MiB"', "bytes")
+    ] = 1 << 20
+    max_clients: Annotated[int, Ge(1), Le(500), Meaning("connections at a time")] = 64
+    max_in_flight: Annotated[
+        int, Ge(1), Le(10_000), Meaning("unacknowledged messages of a client; further ones wait")
+    ] = 500
+    max_rate: Annotated[
+        int, Ge(1), Le(100_000), Meaning("packets a second of a client; further ones wait", "1/s")
+    ] = 1000
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port; None: switched off."""
+        return values.host_and_port(self.listen) if self.listen else None
+
+    @property
+    def port(self) -> int:
+        """The port; 0 picks a free one."""
+        return self.address[1] if self.address else 0
+
+
+NO_PROXY: Final = MqttProxyConfig()

@@ -29,7 +29,7 @@ from gateway.devices import http_server
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.http_server import HttpServer
 from gateway.devices.readings import BadBody, PostedReadings, payloads, unpacked
-from gateway.forwarding.inbox import Posted
+from gateway.forwarding.inbox import Posted, Published
 from tests.support.config import config_text, write_config
 from tests.support.servers import eventually
 from tests.unit.cloud.wire.test_reading_records import READING
@@ -40,7 +40,7 @@ GOOD = encode_reading(replace(READING, gateway="logger-3"))
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
 
 
-def durable_at_once(posted: Posted) -> None:
+def durable_at_once(posted: Posted | Published) -> None:
     assert posted.ack.done is not None
     posted.ack.done()
 
@@ -54,7 +54,7 @@ def readings() -> PostedReadings:
 def serving(
     config: HttpConfig,
     readings: PostedReadings,
-    put: Callable[[Posted], None] = durable_at_once,
+    put: Callable[[Any], None] = durable_at_once,
     is_full: Callable[[], bool] = lambda: False,
 ) -> Iterator[HttpServer]:
     server = HttpServer(config, readings, DeviceEntry(put, is_full), Counter())

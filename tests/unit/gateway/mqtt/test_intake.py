@@ -60,6 +60,28 @@ def intake(*, synced: bool = True) -> tuple[Intake, Sequences]:
     return Intake("mast-07", issued, "mqtt.{quantity}", FixedClock(synced=synced)), issued
 
 
+def test_what_a_device_publishes_to_the_gateway_itself() -> None:
+    forwards = [ForwardConfig("devices/+"), ForwardConfig("shed/+", "number", "temperature")]
+    issued = Sequences("thisrun")
+    station = Intake("mast-07", issued, "mqtt.{quantity}", FixedClock(), forwards)
+    other, own = replace(READING, gateway="logger-3"), replace(READING, run="anearlierrun")
+    assert only(station.accept("devices/1", encode_reading(other), direct=True)).value == encode_reading(
+        other
+    )
+    assert made(station.accept("shed/1", b"21.5", direct=True)).seq == 1
+    # It would be its own of an earlier run, or its echo, from the local broker.
+    issued.draw(READING.channel)
+    for forged in (own, replace(READING, run="thisrun", seq=1)):
+        letter = only(station.accept("devices/1", encode_reading(forged), direct=True))
+        assert parse_dead_letter(letter.value).reason == "FORGED"
+    letter = only(station.accept("other/1", b"1", direct=True))
+    assert (parse_dead_letter(letter.value).reason, parse_dead_letter(letter.value).payload) == (
+        "NO_FORWARD",
+        b"1",
+    )
+    assert station.accept("other/1", b"1") == ()
+
+
 def only(records: Sequence[Record] | None) -> Record:
     assert records is not None
     (record,) = records

@@ -34,6 +34,7 @@ STATUS: dict[str, Any] = {
     "main_loop_ago_s": 0.4,
     "forwarder_stuck": False,
     "parked": {"mqtt.co2": {"for_s": 90, "problem": "TOPIC_AUTHORIZATION_FAILED"}},
+    "mqtt_proxy": {"clients": 2, "acknowledged": 41, "refused": {"QOS_2": 3}},
     "relays": {
         "heater": {
             "state": "on",
@@ -146,6 +147,9 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
         "fieldgate_clock_synced 1.0",
         "fieldgate_config_problems 1.0",
         'fieldgate_topic_parked_seconds{topic="mqtt.co2"} 90.0',
+        "fieldgate_mqtt_proxy_clients 2.0",
+        "fieldgate_mqtt_proxy_acknowledged_total 41.0",
+        'fieldgate_mqtt_proxy_refused_total{reason="QOS_2"} 3.0',
         'fieldgate_relay_on{relay="heater"} 1.0',
         'fieldgate_relay_switches_total{relay="heater"} 7.0',
         'fieldgate_interlock_held{then="relay.heater on",when="box.temperature < 3"} 1.0',

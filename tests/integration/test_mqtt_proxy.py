@@ -1,0 +1,176 @@
+"""Devices that publish to a gateway itself: what got a PUBACK is in Kafka, whoever is killed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, parse_dead_letter, parse_reading
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.integration.test_third_party import foreign_reading
+from tests.support.config import config_text
+from tests.support.mast import GatewayProcess, records
+from tests.support.mqtt_device import CONNECTED, connect, device, puback, publish
+from tests.support.servers import eventually, unique_name
+
+WINDOW, DEVICES = 20, 2
+
+
+class Logger(threading.Thread):
+    """Publishes readings in a window, each again and again until its PUBACK has come."""
+
+    def __init__(self, name: str, port: int, count: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self._port = port
+        self._count = count
+        self._next = 1
+        self._open: dict[int, int] = {}
+        self.acknowledged: list[int] = []
+        self.connections = 0
+
+    def run(self) -> None:
+        while len(self.acknowledged) < self._count:
+            try:
+                self._publish()
+            except OSError:
+                time.sleep(0.05)
+
+    def _publish(self) -> None:
+        first = connect(self.name, clean=False)
+        with socket.create_connection(("127.0.0.1", self._port)) as connection:
+            connection.settimeout(60)
+            connection.sendall(first)
+            answer = connection.recv(4)
+            if answer[:2] != CONNECTED[:2] or answer[3:] != b"\0":
+                raise ConnectionError(answer)
+            self.connections += 1
+            connection.sendall(b"".join(self._message(seq, again=True) for seq in self._open.values()))
+            while len(self.acknowledged) < self._count:
+                while len(self._open) < WINDOW and self._next <= self._count:
+                    self._open[self._next % 60_000 + 1] = self._next
+                    connection.sendall(self._message(self._next, again=False))
+                    self._next += 1
+                found = connection.recv(4, socket.MSG_WAITALL)
+                if len(found) < 4:
+                    raise ConnectionError(found)
+                assert found[:2] == b"\x40\x02"
+                self.acknowledged.append(self._open.pop(int.from_bytes(found[2:], "big")))
+
+    def _message(self, seq: int, *, again: bool) -> bytes:
+        payload = foreign_reading(self.name, seq)
+        return publish(f"loggers/{self.name}", payload, seq % 60_000 + 1, repeated=again)
+
+
+@pytest.mark.timeout(1800)
+def test_what_was_acknowledged_is_in_kafka_across_kills_and_an_outage(
+    provisioned: str, mosquitto: LocalMosquitto, nowhere: str, free_port: int, tmp_path: Path, full: bool
+) -> None:
+    name, count, kills = unique_name("mast"), 10_000 if full else 300, 10 if full else 1
+    text = config_text(
+        gateway={"id": name},
+        mqtt_proxy={"listen": f"127.0.0.1:{free_port}"},
+        forward=[{"filter": "loggers/+"}],
+        outbox={"commit_interval_s": 0.2, "min_free_disk": 0},
+    )
+    loggers = [Logger(unique_name("logger"), free_port, count) for _ in range(DEVICES)]
+
+    def acknowledged() -> int:
+        return sum(len(logger.acknowledged) for logger in loggers)
+
+    mast = GatewayProcess(tmp_path, text, name, nowhere, mosquitto)
+    try:
+        mast.launch()
+        for logger in loggers:
+            logger.start()
+        # Without Kafka, with it, and without it again; the last run ends in order.
+        for kafka in (nowhere, provisioned, nowhere, provisioned):
+            mast.kill()
+            mast = GatewayProcess(tmp_path, text, name, kafka, mosquitto)
+            mast.launch()
+            for _ in range(kills):
+                before = acknowledged()
+                share = count * DEVICES // (5 * kills)
+                eventually(lambda: acknowledged() >= min(before + share, count * DEVICES), 300)  # noqa: B023
+                mast.kill()
+                mast.launch()
+        for logger in loggers:
+            logger.join(300)
+            assert len(logger.acknowledged) == count
+        mast.delivered(300)
+        assert mast.status()["mqtt_proxy"]["refused"] == {}
+        assert mast.stop() == 0
+    finally:
+        mast.end()
+    found: dict[str, Counter[int]] = {logger.name: Counter() for logger in loggers}
+    for message in records(provisioned, ["mqtt.wind_speed"]):
+        reading = parse_reading(message.value() or b"")
+        if reading.gateway in found:
+            found[reading.gateway][reading.seq] += 1
+    missing = {each.name: sorted(set(each.acknowledged) - set(found[each.name]))[:50] for each in loggers}
+    assert missing == {logger.name: [] for logger in loggers}
+    # Once for each identity that was acknowledged, and hardly more often where an answer was lost on its way.
+    assert all(len(each) == count for each in found.values())
+    assert all(logger.connections > 3 * kills for logger in loggers)
+
+
+def test_messages_go_the_way_of_the_local_brokers(
+    provisioned: str, mosquitto: LocalMosquitto, free_port: int, tmp_path: Path
+) -> None:
+    name = unique_name("mast")
+
+    def text(**section: str) -> str:
+        return config_text(
+            gateway={"id": name},
+            mqtt_proxy=section,
+            forward=[
+                {"filter": "shed/+", "payload": "number", "quantity": "temperature", "channel": "{1}"},
+                {"filter": "plant/+", "payload": "raw", "key": "{1}"},
+                {"filter": "loggers/+"},
+            ],
+        )
+
+    own = foreign_reading(name, 1)
+    mast = GatewayProcess(tmp_path, text(), name, provisioned, mosquitto)
+    try:
+        mast.launch()
+        eventually(lambda: mast.status_now()["mqtt_proxy"], until=lambda found: found["port"] is None)
+        assert mast.reload(text(listen=f"127.0.0.1:{free_port}")) is None
+        refused = mast.reload(text(listen=f"127.0.0.1:{mosquitto.port}"))
+        assert refused is not None
+        assert "can't listen on" in refused
+        with device(free_port, connect("it")) as logger:
+            logger.expect(CONNECTED)
+            sent = [("shed/north", b"21.5"), ("plant/pump", b"\0on"), ("other/1", b"x"), ("loggers/1", own)]
+            logger.send(*(publish(topic, payload, at) for at, (topic, payload) in enumerate(sent, 1)))
+            logger.expect(b"".join(map(puback, range(1, 5))))
+            counts = mast.status()["mqtt_proxy"]
+            assert [counts[key] for key in ("port", "clients", "messages", "acknowledged")] == [
+                free_port, 1, 4, 4,
+            ]  # fmt: skip
+        assert mast.reload(text()) is None
+        assert mast.status()["mqtt_proxy"]["port"] is None
+        assert mast.stop() == 0
+    finally:
+        mast.end()
+    (made,) = (
+        reading
+        for each in records(provisioned, ["mqtt.temperature"])
+        if (reading := parse_reading(each.value() or b"")).gateway == name
+    )
+    assert (made.channel, made.value, made.seq) == ("north.temperature", 21.5, 1)
+    raw = [
+        each.value()
+        for each in records(provisioned, ["mqtt.raw"])
+        if dict(each.headers() or ()).get("gateway") == name.encode()
+    ]
+    assert raw == [b"\0on"]
+    letters = [parse_dead_letter(each.value() or b"") for each in records(provisioned, [DEAD_LETTER_TOPIC])]
+    assert {(each.reason, each.payload) for each in letters if each.gateway == name} == {
+        ("NO_FORWARD", b"x"),
+        ("FORGED", own),
+    }
