@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,20 +32,20 @@ class Broker:
     log: Path
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    root = tmp_path_factory.mktemp("machine")
+@contextmanager
+def provisioned(root: Path, *more: str) -> Iterator[Broker]:
     port, lan, passwords = free_port(), free_port(), root / "passwords"
     (root / "usr/lib/systemd/system").mkdir(parents=True)
     (root / "usr/lib/systemd/system/mosquitto.service").write_text(TRIXIE_UNIT)
-    options = ["--root", str(root), "--port", str(port), "--lan", str(lan), "--passwords", str(passwords)]
+    options = ["--root", str(root), "--port", str(port), "--lan", str(lan), *more]
+    options += ["--passwords", str(passwords)]
     assert (
         main(["provision", "mosquitto", *options, "--device", "soil=sensors/soil/#", "--device", "rain"]) == 0
     )
     password = dict(line.split() for line in passwords.read_text().splitlines())["soil"]
     # What is below / on a machine is below the root here.
     conf = root / "etc/mosquitto/conf.d/fieldgate.conf"
-    conf.write_text(conf.read_text().replace("_file /etc/", f"_file {root}/etc/"))
+    conf.write_text(conf.read_text().replace("file /etc/", f"file {root}/etc/"))
     (root / "lib").mkdir()
     # Debian's own file, but for the places; started by root it would give up what it needs to read these.
     debians = root / "mosquitto.conf"
@@ -59,6 +62,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.fail(last_lines(root / "log"))
     finally:
         child.stop(5)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    root = tmp_path_factory.mktemp("machine")
+    with provisioned(root) as found:
+        yield found
     # Configured to keep nothing, though Debian's own file has it otherwise.
     assert not (root / "lib/mosquitto.db").exists()
 
@@ -66,7 +76,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 class Visitor:
     """One MQTT 5 client: how it was received, and what it received."""
 
-    def __init__(self, port: int, user: str | None = None, password: str | None = None) -> None:
+    def __init__(
+        self, port: int, user: str | None = None, password: str | None = None, authority: Path | None = None
+    ) -> None:
         self.answer = ""
         self.published: list[str] = []
         self.received: list[str] = []
@@ -74,6 +86,8 @@ class Visitor:
         self._client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
         if user is not None:
             self._client.username_pw_set(user, password)
+        if authority is not None:
+            self._client.tls_set(str(authority))
         self._client.on_connect = self._connected
         self._client.on_publish = lambda _c, _d, _id, reason, _p: self.published.append(str(reason))
         self._client.on_message = lambda _c, _d, message: self.received.append(message.topic)
@@ -173,3 +187,27 @@ def test_a_burst_waits_for_a_slow_subscriber(broker: Broker, visitors: list[Visi
     assert set(quick.published) == {"Success"}
     slow._client.loop_start()
     eventually(lambda: len(slow.received), 30, until=lambda n: n == 3000)
+
+
+def test_the_lan_encrypted_with_a_certificate_that_was_made(tmp_path: Path, visitors: list[Visitor]) -> None:
+    authority = tmp_path / "etc/mosquitto/fieldgate-ca.pem"
+    with provisioned(tmp_path, "--tls", "--name", "127.0.0.1") as broker:
+        visitors.append(Visitor(broker.lan, "soil", broker.password, authority))
+        assert visitors[0].answer == "Success"
+        assert visitors[0].publish("sensors/rain/1") == "Not authorized"
+        assert visitors[0].publish("sensors/soil/1") == "No matching subscribers"
+        # By another authority's certificates, and under a name that isn't in it, nobody is deceived.
+        with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+            connect(broker.lan, None, "127.0.0.1")
+        with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+            connect(broker.lan, authority, "localhost")
+        visitors.pop().leave()
+
+
+def connect(port: int, authority: Path | None, name: str) -> None:
+    context = ssl.create_default_context(cafile=authority)
+    with (
+        socket.create_connection(("127.0.0.1", port)) as connection,
+        context.wrap_socket(connection, server_hostname=name),
+    ):
+        pass

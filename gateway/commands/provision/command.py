@@ -166,6 +166,11 @@ def _add_mosquitto(mosquitto: argparse.ArgumentParser) -> None:
     mosquitto.add_argument(
         "--lan", metavar="[ADDRESS:]PORT", help="let devices of the network in, with passwords, e.g. 1884"
     )
+    mosquitto.add_argument(
+        "--tls", action="store_true", help="encrypt that, with a certificate that is made, or renewed"
+    )
+    meaning = "under what else devices reach this machine than its names and addresses now"
+    add_list(mosquitto, "--name", "names", "HOST", meaning)
     meaning = "a device's user and its topics (default: devices/NAME/#)"
     add_list(mosquitto, "--device", "devices", "NAME[=FILTER,…]", meaning)
     mosquitto.add_argument(

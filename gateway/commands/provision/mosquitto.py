@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gateway.commands.arguments import OK, CommandError, os_problem
+from gateway.commands.provision import certificates
 from gateway.commands.provision import mosquitto_files as files
 from gateway.commands.provision.mosquitto_files import Device
 from gateway.system.atomic_file import Ownership, write_atomic
@@ -38,6 +39,8 @@ class Wanted:
     place: PurePosixPath
     text: str | None
     secret: bool = False
+    roots: bool = False
+    """A secret that the broker doesn't need."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,16 +53,29 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError("a --device is named twice: give its topics as NAME=FILTER,FILTER")
         if devices and arguments.lan is None:
             raise CommandError("--device needs --lan PORT: without it no other machine can connect")
+        if arguments.lan is None and (arguments.tls or arguments.names):
+            raise CommandError("--tls needs --lan PORT: programs of this machine need none")
+        if arguments.names and not arguments.tls:
+            raise CommandError("--name is for the certificate: give --tls too")
         listener, ports = _listeners(arguments.port, arguments.lan)
         _refuse_conflicts(root, ports)
         known = files.users(_read(root / files.PASSWORDS) or "")
         fresh = {name: secrets.token_urlsafe(_PASSWORD_BYTES) for name in names if name not in known}
         if fresh and not arguments.dry_run:
             known |= _hashed(fresh)
-        wanted = _wanted(root, arguments.port, listener, devices, known)
+        why = None
+        wanted = []
+        if arguments.tls:
+            names = certificates.names_of(arguments.names, here=root == Path("/"))
+            why = certificates.why_new(root, names)
+            if why is not None and not arguments.dry_run:
+                wanted += _certificates(root, names)
+        wanted += _wanted(root, arguments, listener, devices, known)
         changed = [each for each in wanted if _read(root / each.place) != each.text]
         if arguments.dry_run:
-            return _show(root, changed, fresh)
+            if why is not None:
+                print(f"{root / certificates.CERTIFICATE}: a new one, as {why}")
+            return _show(root, changed, fresh, quiet=why is not None)
         if arguments.passwords is not None and fresh:
             lines = "".join(f"{name} {password}\n" for name, password in fresh.items())
             write_atomic(arguments.passwords, lines, _ownership(_SECRET_MODE))
@@ -68,7 +84,20 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(os_problem(error, remedy="writing it needs root (sudo)")) from error
     _print_written(root, changed, {} if arguments.passwords is not None else fresh)
+    if arguments.tls:
+        print(f"\nDevices need {root / certificates.AUTHORITY}, SHA-256 {certificates.fingerprint(root)}")
     return OK
+
+
+def _certificates(root: Path, names: list[str]) -> list[Wanted]:
+    """A new certificate; an authority that is there stays as it is."""
+    made = certificates.made(root, names)
+    return [
+        Wanted(certificates.AUTHORITY_KEY, made[certificates.AUTHORITY_KEY], secret=True, roots=True),
+        Wanted(certificates.AUTHORITY, made[certificates.AUTHORITY]),
+        Wanted(certificates.KEY, made[certificates.KEY], secret=True),
+        Wanted(certificates.CERTIFICATE, made[certificates.CERTIFICATE]),
+    ]
 
 
 def _listeners(port: int, lan: str | None) -> tuple[str | None, list[int]]:
@@ -84,7 +113,11 @@ def _listeners(port: int, lan: str | None) -> tuple[str | None, list[int]]:
 
 
 def _wanted(
-    root: Path, port: int, listener: str | None, devices: list[Device], known: Mapping[str, str]
+    root: Path,
+    arguments: argparse.Namespace,
+    listener: str | None,
+    devices: list[Device],
+    known: Mapping[str, str],
 ) -> list[Wanted]:
     lan = listener is not None
     debians = next((text for at in _DEBIANS_UNITS if (text := _read(root / at / files.UNIT.name))), None)
@@ -95,7 +128,7 @@ def _wanted(
         # The files it names are there before the configuration.
         Wanted(files.PASSWORDS, files.passwords(known, devices) if lan else None, secret=True),
         Wanted(files.ACCESS, files.access(devices) if lan else None, secret=True),
-        Wanted(files.CONFIGURATION, files.configuration(port, listener)),
+        Wanted(files.CONFIGURATION, files.configuration(arguments.port, listener, tls=arguments.tls)),
     ]
     if own is None or own.startswith(files.MARK):
         # An override that was not written here stays.
@@ -142,7 +175,7 @@ def _write(root: Path, wanted: Wanted) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     ownership = _ownership(_SECRET_MODE if wanted.secret else _MODE)
-    if wanted.secret and os.geteuid() == 0 and root == Path("/"):
+    if wanted.secret and not wanted.roots and os.geteuid() == 0 and root == Path("/"):
         # The broker has given root up when it reads them; later versions refuse others' files.
         broker = pwd.getpwnam("mosquitto")
         ownership = Ownership(broker.pw_uid, broker.pw_gid, _SECRET_MODE)
@@ -153,7 +186,7 @@ def _ownership(mode: int) -> Ownership:
     return Ownership(os.geteuid(), os.getegid(), mode)
 
 
-def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> int:
+def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str], *, quiet: bool) -> int:
     for each in changed:
         path, before = str(root / each.place), _read(root / each.place) or ""
         if each.place == files.PASSWORDS:
@@ -163,7 +196,7 @@ def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str]) -> int:
             continue
         old, new_lines = (text.splitlines(keepends=True) for text in (before, each.text or ""))
         sys.stdout.writelines(difflib.unified_diff(old, new_lines, path, path))
-    if not changed and not fresh:
+    if not changed and not fresh and not quiet:
         print("nothing to change")
     return OK
 

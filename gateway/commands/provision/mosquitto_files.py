@@ -68,9 +68,13 @@ def _check_filter(text: str) -> None:
         raise ValueError(f"{_DOWNLINK}/NAME/# is what a device reads: nothing is written there")
 
 
-def configuration(port: int, listener: str | None) -> str:
+def configuration(port: int, listener: str | None, *, tls: bool = False) -> str:
     """The broker's configuration; ``listener`` is the LAN's ``PORT [ADDRESS]``, None without one."""
-    lan = "" if listener is None else _text("mosquitto-lan.conf").format(listener=listener)
+    lan = ""
+    if listener is not None:
+        encrypted = "Encrypted." if tls else "Not encrypted: for a\n# network of the mast's own."
+        lan = _text("mosquitto-lan.conf").format(listener=listener, encrypted=encrypted)
+        lan += _text("mosquitto-tls.conf") if tls else ""
     return _text("mosquitto.conf").format(port=port) + lan + limits()
 
 
