@@ -25,6 +25,7 @@ _MAX_GAPS: Final = 100_000
 # Rows whose messages came within a second are late together.
 _LATE_APART_S: Final = 1.0
 _NEVER: Final = float("inf")
+_NO_ROW: Final = 1 << 63
 
 
 class Drain:
@@ -32,6 +33,8 @@ class Drain:
 
     def __init__(self) -> None:
         self._after = 0
+        # The oldest row given up since the fetch began, less one.
+        self._back = _NO_ROW
         self._fetching = False
         self._again = False
         self._fruitless = True
@@ -63,7 +66,7 @@ class Drain:
 
     def begin(self) -> int:
         """Start a fetch; the rows after the number it gives are wanted."""
-        self._fetching = True
+        self._fetching, self._back = True, _NO_ROW
         self._removed_since_fetch.clear()
         return self._after
 
@@ -77,7 +80,7 @@ class Drain:
             self._again, self._after = False, 0
             return True
         if last is not None:
-            self._after = last
+            self._after = min(last, self._back)
             return True
         fruitful, self._fruitless, self._after = not self._fruitless, True, 0
         return fruitful
@@ -102,7 +105,8 @@ class Drain:
     def undelivered(self, number: int) -> None:
         """The sink has given a row up: it is fetched again, before anything newer."""
         self._open.discard(number)
-        self._after = min(self._after, number - 1)
+        self._back = min(self._back, number - 1)
+        self._after = min(self._after, self._back)
 
     def delivered(self, numbers: Sequence[int], now_s: float) -> None:
         """Kafka has confirmed rows: they are removed with those before them."""

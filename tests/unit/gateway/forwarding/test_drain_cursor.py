@@ -62,6 +62,20 @@ def test_what_was_not_delivered_stays_and_is_fetched_before_anything_newer() -> 
     assert drain.take_delivered() == (4, 6)
 
 
+def test_what_is_given_up_while_the_next_rows_are_read_comes_before_those_behind_them() -> None:
+    drain = Drain()
+    drain.begin()
+    drain.fetched(6)
+    for number in (4, 5, 6):
+        drain.sent(number)
+    assert drain.begin() == 6
+    drain.undelivered(5)
+    drain.fetched(9)
+    assert drain.begin() == 4
+    drain.fetched(9)
+    assert drain.begin() == 9
+
+
 def test_no_row_is_sent_twice() -> None:
     drain = Drain()
     drain.begin()
