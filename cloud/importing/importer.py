@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar
 import pyarrow.dataset as ds
 
 from cloud.importing.logger_file import BadLine, Rows, read_rows
-from cloud.importing.mapping import DRIVER, Channel
+from cloud.importing.mapping import Channel
 from cloud.importing.mapping import Mapping as FileMapping
-from cloud.importing.records import PLACE, ChannelRecord, Span, joined, moment_of, site_row, spans_of
+from cloud.importing.records import PLACE, ChannelRecord, Span, joined, moment_of, site_row
 from cloud.importing.tables import CHANNELS, IMPORTS, QUARANTINE, READINGS, SITES, STATISTICS, LakeTables
 from cloud.importing.values import (
     Interval,
@@ -39,6 +39,7 @@ _AT_ONCE: Final = 100_000
 """Rows that are compared and merged at a time."""
 _GAP_US: Final = 400 * 86_400_000_000
 """So long rows are made for what is missing, as by the job: a wrong date doesn't make a million."""
+_ATTEMPTS: Final = 5
 _ROWS: Final = 4_500
 """Rows of a file whose channels are made one after the other: of ten minutes a month."""
 _FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
@@ -91,11 +92,11 @@ class Importer:
             begin_us=min(rows.times_us), end_us=max(rows.times_us) + self._length_us,
         )  # fmt: skip
         self._quarantine(rows)
-        gaps = self._records(rows, outcome)
+        self._records(outcome)
         if self._file.has_readings:
             self._write_samples(rows, outcome)
         else:
-            self._write_intervals(rows, gaps, outcome)
+            self._write_intervals(rows, outcome)
         return outcome
 
     def _quarantine(self, rows: Rows) -> None:
@@ -114,25 +115,25 @@ class Importer:
         }
         self._tables.merge(QUARANTINE, columns)
 
-    def _records(self, rows: Rows, outcome: Outcome) -> list[list[Span]]:
-        """Writes channels' records and the site; the times by channel that were imported before."""
+    def _records(self, outcome: Outcome) -> None:
+        """Writes channels' records and the site."""
         of_gateway = ds.field("gateway") == self._gateway
-        names = ["channel", "cal", "revision", "periods", "driver"]
-        rows_there = (
-            dict(zip(names, row, strict=True)) for row in self._tables.rows(CHANNELS, names, of_gateway)
-        )
-        known = {(row["channel"], row["cal"]): row for row in rows_there}
-        before, made = [], []
-        for channel in self._mapping.channels:
-            others = (row for (name, _), row in known.items() if name == channel.name)
-            imported = (spans_of(row) for row in others if row["driver"] == DRIVER)
-            before.append(joined(span for spans in imported for span in spans))
-            record = ChannelRecord(
-                self._mapping, self._gateway, channel, [(outcome.begin_us, outcome.end_us)]
+        span = outcome.begin_us, outcome.end_us
+        changed = ("valid_from", "valid_to", "periods", "revision", "updated_at")
+        # Again where another import of theirs came between.
+        for _ in range(_ATTEMPTS):
+            there = self._tables.rows(CHANNELS, ("channel", "cal", "revision", "periods"), of_gateway)
+            known = {(name, cal): {"revision": revision, "periods": periods}
+                     for name, cal, revision, periods in there}  # fmt: skip
+            made = (
+                ChannelRecord(self._mapping, self._gateway, channel, [span]).row(
+                    known.get((channel.name, channel.cal)), self._now_us
+                )
+                for channel in self._mapping.channels
             )
-            made.append(record.row(known.get((channel.name, channel.cal)), self._now_us))
-        if new := [row for row in made if row is not None]:
-            changed = ("valid_from", "valid_to", "periods", "revision", "updated_at")
+            new = [row for row in made if row is not None]
+            if not new:
+                break
             self._tables.merge(
                 CHANNELS,
                 {name: [row[name] for row in new] for name in new[0]},
@@ -146,7 +147,6 @@ class Importer:
             )
             if row is not None:
                 self._tables.merge(SITES, {name: [value] for name, value in row.items()})
-        return before
 
     def _mark(self, rows: Rows, into: str, times_us: Mapping[str, list[int]]) -> None:
         """Notes which rows come from this file."""
@@ -173,9 +173,9 @@ class Importer:
         if made:
             self._tables.merge(IMPORTS, {name: [row[name] for row in made] for name in made[0]})
 
-    def _write_intervals(self, rows: Rows, before: list[list[Span]], outcome: Outcome) -> None:
+    def _write_intervals(self, rows: Rows, outcome: Outcome) -> None:
         imported = self._imported_before()
-        for part in _parts(self._intervals(rows, before)):
+        for part in _parts(self._intervals(rows, imported)):
             new = list(self._new_intervals(part, imported, outcome))
             filled = [each for each in new if each.has_readings]
             times_us: dict[str, list[int]] = {}
@@ -186,12 +186,13 @@ class Importer:
             outcome.new += len(filled)
             outcome.missing += len(new) - len(filled)
 
-    def _intervals(self, rows: Rows, before: list[list[Span]]) -> Iterator[Interval]:
+    def _intervals(self, rows: Rows, imported: Mapping[str, list[Span]]) -> Iterator[Interval]:
         """All intervals of the file, a month of a channel after the other, and those without anything."""
         length_us = self._length_us
         order = sorted(range(len(rows.times_us)), key=rows.times_us.__getitem__)
         first_us, end_us = rows.times_us[order[0]], rows.times_us[order[-1]] + length_us
         figures = [list(figures_of(rows, number)) for number in range(len(self._mapping.channels))]
+        before = [imported.get(channel.name, []) for channel in self._mapping.channels]
         # Where what was imported before ends before the first row, and begins after the last.
         since = [max((end for _, end in spans if end <= first_us), default=first_us) for spans in before]
         until = [min((begin for begin, _ in spans if begin >= end_us), default=end_us) for spans in before]

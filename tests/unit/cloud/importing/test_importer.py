@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -279,6 +280,24 @@ def test_a_table_of_an_older_version_gets_its_columns(tmp_path: Path) -> None:
     assert asked(tmp_path, "SELECT period_ms, sum, count(*) FROM statistics GROUP BY ALL") == [
         (1000, None, 4)
     ]
+
+
+def test_a_lake_that_an_older_versions_jobs_made_takes_imports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tarfile.open(Path(__file__).parents[3] / "fixtures/lake-03d8326.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    before = asked(tmp_path, "FROM channels ORDER BY ALL")
+    at = [f"{FIRST + timedelta(days=1, seconds=second):%Y-%m-%d %H:%M:%S},{second}" for second in range(9)]
+    for _ in range(2):
+        imported(tmp_path, file_in(tmp_path, [*lines(5), "never,1,1,1,1"]))
+        imported(tmp_path, file_in(tmp_path, [*at, "x,1"], "samples.csv", "Time,V"), mapping=SAMPLES)
+    assert "0 new rows in readings of old-07; 9 imported before" in capsys.readouterr().out
+    counts = "SELECT (SELECT count(*) FROM {} WHERE gateway = 'old-07') AS n"
+    tables_of = ("statistics", "channels", "readings", "quarantine")
+    assert [asked(tmp_path, counts.format(table))[0][0] for table in tables_of] == [10, 3, 9, 2]
+    mine = asked(tmp_path, "FROM channels WHERE gateway <> 'old-07' ORDER BY ALL")
+    assert [row[: len(before[0])] for row in mine] == before
 
 
 def test_imports_at_once_make_each_row_once(tmp_path: Path) -> None:
