@@ -99,6 +99,8 @@ def later_than(us: int) -> None:
 @pytest.fixture
 def fleet(kafka: LocalBroker, topics: Topics) -> Fleet:
     provision_topics(kafka.bootstrap_servers)
+    # A topic that was just made is seen a moment later.
+    eventually(lambda: IDENTITIES_TOPIC in topics.admin.list_topics(timeout=10).topics)
     return Fleet(kafka, topics)
 
 
