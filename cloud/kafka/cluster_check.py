@@ -94,7 +94,7 @@ def open_admin(
     bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float
 ) -> tuple[AdminClient, ClusterMetadata]:
     """A client, and the metadata it has got. Raises NoAnswer, CloudError as ``describe_cluster``."""
-    # Imported here: it takes 2 to 4 MiB, and the daemon, which only checks properties, has no use for it.
+    # Imported here: the daemon, which only checks properties, has no use for it.
     from confluent_kafka.admin import AdminClient
 
     errors: list[KafkaError] = []
