@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 CLOUD_CONFIG = Path("/etc/fieldgate/cloud.toml")
 """What jobs and ``query`` read where it is, unless their options name another Kafka or lake."""
@@ -59,3 +60,17 @@ def server_list(text: str) -> str:
             continue
         raise ValueError(problem)
     return text
+
+
+def registry_url(text: str) -> str:
+    """A registry's address without a slash at its end. Raises ValueError."""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        sound = False
+    if not sound or any(character.isspace() for character in text) or "?" in text or "#" in text:
+        raise ValueError("must be http(s)://HOST[:PORT][/PATH], such as https://registry.example.org")
+    if "@" in parts.netloc:
+        raise ValueError("must not have a login in it: name it by username and password")
+    return text.rstrip("/")

@@ -2,7 +2,7 @@
 
 from cloud.config.kafka import KafkaConfig
 from cloud.config.loading import check, load
-from cloud.config.model import CloudConfig, DashboardConfig, DashboardUser, StoreConfig
+from cloud.config.model import CloudConfig, DashboardConfig, DashboardUser, RegistryConfig, StoreConfig
 from cloud.config.secret import Secret, UnreadableError
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "DashboardConfig",
     "DashboardUser",
     "KafkaConfig",
+    "RegistryConfig",
     "Secret",
     "StoreConfig",
     "UnreadableError",

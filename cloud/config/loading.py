@@ -24,6 +24,7 @@ from cloud.config.model import (
     Lake,
     LakeConfig,
     OtherLake,
+    RegistryConfig,
     StoreConfig,
     TargetConfig,
     UsersConfig,
@@ -87,7 +88,12 @@ def check(path: Path) -> tuple[CloudConfig | None, tuple[Problem, ...]]:
     uses: list[Callable[[], object]] = [config.kafka.java_options, config.identity.master]
     uses += [
         each.reveal
-        for table in (config.kafka, *(lake.storage for lake in lakes), *config.notify.values())
+        for table in (
+            config.kafka,
+            config.schema_registry,
+            *(lake.storage for lake in lakes),
+            *config.notify.values(),
+        )
         for each in vars(table).values()
         if isinstance(each, Secret)
     ]
@@ -121,25 +127,22 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
     lakes = {name: _lake(source, OtherLake, ("lakes", name), base) for name in _names(source, "lakes")}
     notify = {name: _section(source, TargetConfig, ("notify", name)) for name in _names(source, "notify")}
     jobs = _section(source, JobsConfig, ("jobs",), partial(_job_options, base=base))
-    users = _section(source, UsersConfig, ("users",))
-    dashboard = _dashboard(source, base)
-    identity = _section(source, IdentityConfig, ("identity",))
+    found: dict[str, Any] = {
+        "kafka": kafka,
+        "lake": lake,
+        "jobs": jobs,
+        "users": _section(source, UsersConfig, ("users",)),
+        "identity": _section(source, IdentityConfig, ("identity",)),
+        "schema_registry": _section(
+            source, RegistryConfig, ("schema_registry",), partial(_registry_files, base=base)
+        ),
+        "dashboard": _dashboard(source, base),
+    }
     for key, message in () if kafka is None else kafka.problems():
         source.error((*_PROPERTIES, *key.split(".")), message)
-    if kafka is None or lake is None or jobs is None or users is None or source.errors():
+    if None in found.values() or source.errors():
         return source, None
-    if dashboard is None or identity is None:
-        return source, None
-    return source, CloudConfig(
-        kafka=kafka,
-        lake=lake,
-        lakes=_there(lakes),
-        jobs=jobs,
-        users=users,
-        identity=identity,
-        notify=_there(notify),
-        dashboard=dashboard,
-    )
+    return source, CloudConfig(**found, lakes=_there(lakes), notify=_there(notify))
 
 
 def _there(found: Mapping[str, _T | None]) -> dict[str, _T]:
@@ -264,6 +267,14 @@ def _properties(source: _Source, raw: dict[str, Any]) -> dict[str, KeyPath]:
 def _locations(_: _Source, raw: dict[str, Any], *, base: Path) -> dict[str, KeyPath]:
     raw.pop("storage", None)
     raw.update({key: location(value, base) for key, value in raw.items() if isinstance(value, str)})
+    return {}
+
+
+def _registry_files(source: _Source, raw: dict[str, Any], *, base: Path) -> dict[str, KeyPath]:
+    if isinstance(raw.get("ca"), str):
+        raw["ca"] = str(base / raw["ca"])
+    if str(raw.get("url")).startswith("http:") and "password" in raw:
+        source.warn(("schema_registry", "url"), "sends the password in the clear: better https")
     return {}
 
 

@@ -12,7 +12,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from cloud.config.kafka import KafkaConfig, named
 from cloud.config.secret import Secret, UnreadableError
-from cloud.values import duration_s, interval_s
+from cloud.registry.client import RegistryAccess
+from cloud.values import duration_s, interval_s, registry_url
 from cloud.wire.identities import SHORTEST_MASTER
 
 _SECRET_CONF: Final = re.compile(r"secret|passw|passphrase|token|access[.]?key|jaas|keystore", re.IGNORECASE)
@@ -204,12 +205,29 @@ class DashboardConfig(_Table):
     users: Mapping[str, DashboardUser] = Field(default_factory=dict)
 
 
+class RegistryConfig(_Table):
+    """``[schema_registry]``: what has the schemas of readings in Avro; ``ca`` is a path."""
+
+    url: Annotated[str, AfterValidator(registry_url)] | None = None
+    ca: str | None = None
+    username: str | None = None
+    password: Secret | None = None
+
+    def access(self) -> RegistryAccess | None:
+        """What reaches it; None where none is named. Raises UnreadableError."""
+        if self.url is None:
+            return None
+        password = None if self.password is None else self.password.reveal()
+        return RegistryAccess(self.url, self.ca, self.username, password)
+
+
 class CloudConfig(_Table):
     """All of ``cloud.toml``."""
 
     kafka: KafkaConfig = KafkaConfig()
     lake: LakeConfig = LakeConfig()
     lakes: Mapping[str, OtherLake] = Field(default_factory=dict)
+    schema_registry: RegistryConfig = RegistryConfig()
     jobs: JobsConfig = JobsConfig()
     users: UsersConfig = UsersConfig()
     identity: IdentityConfig = IdentityConfig()

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cloud.wire.avro_readings import NO_SCHEMAS, UNKNOWN_SCHEMA, plain
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, parse_dead_letter, parse_reading
 from cloud.wire.run_records import RunRecord
@@ -73,8 +74,9 @@ class RunAccount:
 class Books:
     """Takes in records in any order, and gives the accounts. One thread at a time."""
 
-    def __init__(self, gateway: str | None = None) -> None:
-        """``gateway`` leaves all others out."""
+    def __init__(self, gateway: str | None = None, schemas: Mapping[int, str] = NO_SCHEMAS) -> None:
+        """``gateway`` leaves all others out; ``schemas`` are those of readings in Avro."""
+        self._schemas = schemas
         self._only = gateway
         self._needle = (gateway or "").encode()
         self._found: defaultdict[tuple[str, str], Found] = defaultdict(Found)
@@ -85,6 +87,8 @@ class Books:
         """Dead letters by gateway and reason, with or without a reading in them."""
         self.unreadable: Counter[str] = Counter()
         """Records that are not what their topic is for, by topic."""
+        self.unknown_schemas = 0
+        """How many of them are in Avro by a schema that isn't known here."""
 
     def found(self) -> Iterator[tuple[str, str, Found]]:
         """Gateway, run and what was found of it."""
@@ -139,9 +143,10 @@ class Books:
         if self._needle not in value:
             return
         try:
-            reading = parse_reading(value, unrepaired=True)
-        except InvalidReading:
+            reading = parse_reading(plain(value, self._schemas), unrepaired=True)
+        except InvalidReading as error:
             self.unreadable[topic] += 1
+            self.unknown_schemas += error.reason == UNKNOWN_SCHEMA
             return
         if self._only not in (None, reading.gateway):
             return

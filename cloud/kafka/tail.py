@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, first_metadata
 from cloud.kafka.topic_scan import open_consumer, reading_topics
+from cloud.wire.avro_readings import NO_SCHEMAS, UnknownSchema, plain
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import Reading, parse_reading
 
@@ -20,15 +21,21 @@ _MOST: Final = 2000
 class Tail:
     """One thread uses it. Each call raises CloudError.
 
-    ``refused`` counts records that are no readings.
+    ``refused`` counts records that are no readings, ``unknown`` those in Avro by no schema of ``schemas``.
     """
 
     def __init__(
-        self, bootstrap_servers: str, properties: Mapping[str, str], since_s: float, timeout_s: float
+        self,
+        bootstrap_servers: str,
+        properties: Mapping[str, str],
+        since_s: float,
+        timeout_s: float,
+        schemas: Mapping[int, str] = NO_SCHEMAS,
     ) -> None:
+        self._schemas = schemas
         self._servers = bootstrap_servers
         self._errors: list[KafkaError] = []
-        self.refused = 0
+        self.refused = self.unknown = 0
         self._consumer: Consumer = open_consumer(bootstrap_servers, properties, self._errors)
         try:
             found = first_metadata(
@@ -60,7 +67,10 @@ class Tail:
                     raise CloudError(f"Kafka at {self._servers} forbids {message.topic()}: allow Read")
                 continue
             try:
-                found.append((parse_reading(message.value() or b""), message.timestamp()[1] * 1000))
+                value = plain(message.value() or b"", self._schemas)
+                found.append((parse_reading(value), message.timestamp()[1] * 1000))
+            except UnknownSchema:
+                self.unknown += 1
             except InvalidFields:
                 self.refused += 1
         return found

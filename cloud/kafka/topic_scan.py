@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, first_metadata
 from cloud.kafka.run_accounts import Books
+from cloud.wire.avro_readings import NO_SCHEMAS
 from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
@@ -46,14 +47,15 @@ def read_books(
     timeout_s: float = 10.0,
     progress: Progress = lambda read, total: None,
     runs_only: bool = False,
+    schemas: Mapping[int, str] = NO_SCHEMAS,
 ) -> Books:
     """Everything the accounts need. Raises CloudError.
 
     ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``, and those that run records
     name. ``properties`` are librdkafka's (security, mostly). ``timeout_s`` is for the first answer. With
-    ``runs_only`` no more than the run records are read.
+    ``runs_only`` no more than the run records are read. ``schemas`` are those of readings in Avro.
     """
-    books = Books(gateway)
+    books = Books(gateway, schemas)
     with open_scan(bootstrap_servers, properties, timeout_s) as scan:
         known = scan.topics()
         # The run records first: what they report as arrived is then before the ends of the other topics.

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.kafka.topic_scan import read_books
-from gateway.commands.arguments import FAILED, OK, kafka_of
+from gateway.commands.arguments import FAILED, OK, kafka_of, schemas_of
 from gateway.commands.progress_bar import progress_bar
 from gateway.commands.tables import plain_table, wide_console
 
@@ -79,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             properties=properties,
             timeout_s=arguments.timeout,
             progress=progress,
+            schemas=schemas_of(arguments),
         )
     accounts = books.accounts()
     result = as_json(books, accounts)
@@ -93,4 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
             console.print(f"no runs and no readings{of}")
         for topic, count in sorted(books.unreadable.items()):
             console.print(f"{topic}: {count:,} records are not what the topic is for", highlight=False)
+        if books.unknown_schemas:
+            unknown = f"{books.unknown_schemas:,} of them are Avro of an unknown schema"
+            console.print(f"{unknown}: name the registry in [schema_registry] of --cloud", highlight=False)
     return OK if result["balanced"] else FAILED

@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -89,6 +89,20 @@ def kafka_of(arguments: argparse.Namespace) -> tuple[str | None, dict[str, str]]
 
     kafka = load(arguments.cloud).kafka
     return servers or kafka.servers, {**kafka.properties(), **properties}
+
+
+def schemas_of(arguments: argparse.Namespace) -> Mapping[int, str]:
+    """The schemas of readings in Avro, by the registry that ``--cloud`` names; none without one.
+
+    Raises ConfigError, CloudError.
+    """
+    if arguments.cloud is None:
+        return {}
+    from cloud.config import load
+    from cloud.registry.client import Registry, RegistrySchemas
+
+    access = load(arguments.cloud).schema_registry.access()
+    return {} if access is None else RegistrySchemas(Registry(access))
 
 
 def add_list(

@@ -31,6 +31,7 @@ from gateway.commands.arguments import (
     fail,
     kafka_of,
     positive,
+    schemas_of,
 )
 from gateway.commands.reading_rows import age_text, clock_text, quality_text
 from gateway.commands.tables import plain_table
@@ -77,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
         return fail("where is Kafka? --bootstrap-servers HOST:PORT or --cloud FILE", USAGE)
     view = _view(arguments)
     since_s = max(arguments.since, arguments.window if arguments.sql else 0.0)
-    with closing(Tail(servers, properties, since_s, arguments.timeout)) as tail:
+    schemas = schemas_of(arguments)
+    with closing(Tail(servers, properties, since_s, arguments.timeout, schemas)) as tail:
         _watch(tail, view, _filter(arguments), arguments.seconds or math.inf)
     return OK
 
@@ -120,7 +122,10 @@ def _watch(
 
 def _state(tail: Tail) -> str:
     refused = f"{tail.refused} records were no readings" if tail.refused else ""
-    return "; ".join(filter(None, (tail.problem, refused)))
+    unknown = (
+        f"{tail.unknown} are Avro of an unknown schema: --cloud names the registry" if tail.unknown else ""
+    )
+    return "; ".join(filter(None, (tail.problem, refused, unknown)))
 
 
 class _Lines:

@@ -46,6 +46,8 @@ class Layout:
             "mqtt.host": self.mosquitto.host,
             "mqtt.port": self.mosquitto.port,
             "kafka.bootstrap_servers": self.kafka.bootstrap_servers,
+            # A registry isn't among what the demo starts.
+            "kafka.format": "json",
             "outbox.path": str(self.outbox),
             "status.listen": self.listen,
         }

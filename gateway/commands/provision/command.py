@@ -20,9 +20,10 @@ from gateway.commands.arguments import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``topics``, ``users``, ``gateway`` and ``mosquitto``."""
+    """``topics``, ``schemas``, ``users``, ``gateway`` and ``mosquitto``."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     _add_topics(what.add_parser("topics", help="the topics of readings, gateways and alerts"))
+    _add_schemas(what.add_parser("schemas", help="the schema of readings in Avro, in its registry"))
     _add_users(
         what.add_parser("users", help="Kafka's operators, jobs and analysts, their permissions; quotas")
     )
@@ -40,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Provision one of them."""
     if arguments.what == "topics":
         return _provision_topics(arguments)
+    if arguments.what == "schemas":
+        from gateway.commands.provision.schemas import provision_schemas
+
+        return provision_schemas(arguments)
     if arguments.what in ("users", "gateway"):
         from gateway.commands.provision.users import provision_gateway, provision_users
 
@@ -77,6 +82,15 @@ def _add_cloud(parser: argparse.ArgumentParser) -> None:
         help=f"the cloud's config: an operator's login (default: {CLOUD_CONFIG})",
     )  # fmt: skip
     add_timeout(parser)
+
+
+def _add_schemas(schemas: argparse.ArgumentParser) -> None:
+    schemas.add_argument(
+        "--cloud", type=Path, default=CLOUD_CONFIG, metavar="FILE",
+        help=f"the cloud's config, which names the registry (default: {CLOUD_CONFIG})",
+    )  # fmt: skip
+    add_timeout(schemas, meaning="seconds to wait for the registry")
+    schemas.add_argument("--dry-run", action="store_true", help="only show what differs")
 
 
 def _add_users(users: argparse.ArgumentParser) -> None:

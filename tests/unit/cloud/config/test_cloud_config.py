@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloud.config import CloudConfig, Secret, UnreadableError, check, load
+from cloud.registry.client import RegistryAccess
 from cloud.toml_problems import ConfigError
 
 EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "cloud.toml"
@@ -155,6 +156,14 @@ ssl.endpoint.identification.algorithm = "none"
         ("[jobs.conf]\nspark.hadoop.fs.s3a.secret.key = 'x'",
          "1: jobs.conf: spark.hadoop.fs.s3a.secret.key would be shown by Spark: [lake.storage] has the "
          "store's credentials, [kafka.properties] has Kafka's"),
+        ("[schema_registry]\nurl = 'registry:8081'",
+         "2: schema_registry.url: must be http(s)://HOST[:PORT][/PATH], such as https://registry.example.org"),
+        ("[schema_registry]\nurl = 'https://a:b@registry'",
+         "2: schema_registry.url: must not have a login in it: name it by username and password"),
+        ("[schema_registry]\nurl = 'http://registry'\npassword = { file = 'cloud.toml' }",
+         "2: schema_registry.url: sends the password in the clear: better https"),
+        ("[schema_registry]\nurl = 'https://registry'\npassword = { file = 'none' }",
+         "3: schema_registry.password: "),
         ("[jobs\n", '1: is not valid TOML: expected "]" at the end of a table declaration'),
     ],
 )  # fmt: skip
@@ -215,6 +224,15 @@ def test_what_only_the_service_has_is_a_warning(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     for text, password in ((by_environment, "one"), (by_credential, "two")):
         assert load(write(tmp_path, text)).kafka.properties()["sasl.password"] == password
+
+
+def test_the_registry_of_schemas(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "# nothing\n")).schema_registry.access() is None
+    (tmp_path / "word").write_text("sesame\n")
+    text = '[schema_registry]\nurl = "https://registry/ccompat/v7/"\nca = "ca.pem"\nusername = "jobs"\n'
+    access = load(write(tmp_path, text + 'password = { file = "word" }\n')).schema_registry.access()
+    assert access == RegistryAccess("https://registry/ccompat/v7", str(tmp_path / "ca.pem"), "jobs", "sesame")
+    assert "sesame" not in repr(access)
 
 
 def test_no_repr_and_no_problem_shows_a_secret(tmp_path: Path) -> None:

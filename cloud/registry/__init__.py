@@ -1,0 +1,1 @@
+"""The schema registry: what readings in Avro are written and read by."""
