@@ -10,9 +10,10 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, ThrottleEvent
@@ -114,8 +115,16 @@ class KafkaSink(Generic[T]):
     that producer: its open records are reported as undelivered and a new one takes over.
     """
 
-    def __init__(self, bootstrap_servers: str, client_id: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        client_id: str,
+        properties: Mapping[str, str],
+        value_of: Callable[[_Record], bytes] = attrgetter("value"),
+    ) -> None:
+        """``value_of`` gives what is sent as a record's value."""
         self._client_id = client_id
+        self._value_of = value_of
         self._config = self._merged(bootstrap_servers, properties)
         self._outcomes: list[tuple[T, Undelivered | None]] = []
         self._producer: Producer | None = None
@@ -148,7 +157,7 @@ class KafkaSink(Generic[T]):
             producer.produce(
                 record.topic,
                 key=record.key,
-                value=record.value,
+                value=self._value_of(record),
                 headers=list(record.headers),
                 on_delivery=partial(self._delivered, token),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from gateway.config.bridges.model import ForwardConfig
 from gateway.config.keys import field_names
 from gateway.config.model import Config, KafkaConfig
 from gateway.config.named_files import opens
-from gateway.config.secrets import KINDS, is_reference, read_secret
+from gateway.config.secrets import KINDS, is_reference, read_secret, resolve
 from gateway.config.source import Source
 from gateway.config.values import LEGAL_TOPIC, PLACEHOLDER, is_kafka_topic
 
@@ -55,6 +56,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "metadata.broker.list": _SERVERS,
 }
 """Properties of librdkafka that aren't the operator's to set, and why."""
+_REGISTRY: Final = "schema_registry_"
 _LOGIN: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password")
 
 
@@ -66,9 +68,36 @@ def prepare(source: Source, raw: dict[str, Any]) -> None:
         if name in REFUSED or not (_property_problem(name, "") or "").startswith(_UNKNOWN):
             source.error(path, REFUSED.get(name, "belongs in [kafka.properties]"))
             del raw[key]
+    _check_format(source, raw)
     properties = raw.get("properties")
     if isinstance(properties, dict):
         raw["properties"] = _flatten(source, properties)
+
+
+def _check_format(source: Source, raw: dict[str, Any]) -> None:
+    """Avro needs a registry, and a registry Avro; what it logs in with is read."""
+    registry = [key for key in raw if key.startswith(_REGISTRY)]
+    if raw.get("format") == "avro" and f"{_REGISTRY}url" not in raw:
+        source.error(
+            ("kafka", "format"), f"needs {_REGISTRY}url, the registry that has the schema", starts=True
+        )
+    elif registry and raw.get("format", "json") == "json":
+        source.warn(("kafka", registry[0]), 'has no effect without format = "avro"')
+    for one, other in (("username", "password"), ("password", "username")):
+        if _REGISTRY + one in raw and _REGISTRY + other not in raw:
+            source.error(("kafka", _REGISTRY + one), f"needs {_REGISTRY}{other} too", starts=True)
+    if f"{_REGISTRY}password" in raw and str(raw.get(f"{_REGISTRY}url")).startswith("http:"):
+        source.warn(("kafka", f"{_REGISTRY}url"), "sends the password in the clear: better https")
+    resolve(source, ("kafka", f"{_REGISTRY}password"), raw)
+
+
+def with_files(source: Source, given: KafkaConfig, base_dir: Path) -> KafkaConfig:
+    """The section with the place of the registry's CA."""
+    if given.schema_registry_ca is None:
+        return given
+    ca = base_dir / given.schema_registry_ca
+    opens(source, ("kafka", f"{_REGISTRY}ca"), ca)
+    return replace(given, schema_registry_ca=ca)
 
 
 def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:

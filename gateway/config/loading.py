@@ -103,6 +103,8 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
     gateway, site = _read_place(source)
     mqtt = _section(source, "mqtt", MqttConfig, _read_password)
     kafka_config = _section(source, "kafka", KafkaConfig, kafka.prepare)
+    if kafka_config is not None:
+        kafka_config = kafka.with_files(source, kafka_config, base_dir)
     uplink = _section(source, "uplink", UplinkConfig, _check_uplink)
     outbox = _section(source, "outbox", OutboxConfig)
     status = _section(source, "status", StatusConfig, _read_token)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 
 from cloud.toml_problems import KeyPath, Problem
-from cloud.values import server_list
+from cloud.values import registry_url, server_list
 from cloud.wire.quantities import QUANTITIES, Kind, Quantities
 from drivers.interface import Channel
 from drivers.option_docs import Meaning
@@ -146,7 +146,19 @@ class KafkaConfig:
     topic: Annotated[KafkaTopic, Meaning("where readings go; {quantity} stands for wind_speed and so on")] = (
         "mqtt.{quantity}"
     )
-    format: Annotated[Literal["json"], Meaning("how readings are written")] = "json"
+    format: Annotated[
+        Literal["json", "avro"], Meaning("how readings are written; avro needs schema_registry_url")
+    ] = "json"
+    schema_registry_url: Annotated[
+        str | None, checked(registry_url), Meaning("the registry that has the schema of readings in Avro")
+    ] = None
+    schema_registry_ca: Annotated[
+        FilePath | None, Meaning("the CA of the registry's certificate, PEM; the system's without it")
+    ] = None
+    schema_registry_username: Annotated[str | None, Meaning("how to log in to the registry")] = None
+    schema_registry_password: Annotated[Secret | None, Meaning("with schema_registry_username")] = field(
+        default=None, repr=False
+    )
     properties: Annotated[Properties, Meaning("librdkafka's own properties, such as security.protocol")] = (
         field(default_factory=dict, repr=False)
     )

@@ -32,6 +32,8 @@ _LIVE: Final = frozenset(
         ("kafka", "bootstrap_servers"),
         ("kafka", "topic"),
         ("kafka", "properties"),
+        ("kafka", "format"),
+        *(("kafka", f"schema_registry_{key}") for key in ("url", "ca", "username", "password")),
         ("outbox", "commit_interval_s"),
         ("status", "listen"),
         ("quantity",),

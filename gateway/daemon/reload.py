@@ -208,6 +208,7 @@ class Reload:
         """Called by the forwarder's thread."""
         if take_over is not None:
             take_over()
+        self._gateway.kafka.format.apply(config.kafka)
         intake = self._gateway.intake
         intake.quantities, intake.sensors = config.quantities, [sensor.name for sensor in config.sensors]
         intake.apply(config.kafka.topic, routes(config))

@@ -9,6 +9,7 @@ from cloud.kafka.producer import METERED_PROPERTIES, KafkaSink
 from gateway.config import Config
 from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import Entry
+from gateway.forwarding.reading_format import ReadingFormat
 from gateway.ports import ParkedTopic
 
 
@@ -18,14 +19,18 @@ class KafkaSinks:
 
     live: KafkaSink[Entry]
     backlog: KafkaSink[SentRow]
+    format: ReadingFormat
 
     @classmethod
     def open(cls, config: Config) -> KafkaSinks:
         """Both, connecting in the background. Their client ids are every gateway's: one quota serves all."""
-        servers = config.kafka.bootstrap_servers
+        servers, outbox = config.kafka.bootstrap_servers, config.outbox.path
+        written = ReadingFormat(outbox.with_name(f"{outbox.name}.schema"))
+        written.apply(config.kafka)
         return cls(
-            KafkaSink(servers, "live", _properties(config, "live")),
-            KafkaSink(servers, "backlog", _properties(config, "backlog")),
+            KafkaSink(servers, "live", _properties(config, "live"), written.value_of),
+            KafkaSink(servers, "backlog", _properties(config, "backlog"), written.value_of),
+            written,
         )
 
     def prepare(self, config: Config) -> Callable[[], None]:
@@ -45,8 +50,8 @@ class KafkaSinks:
 
     @property
     def problem(self) -> str | None:
-        """Why new messages don't come through, else that a quota holds some back; None where all is well."""
-        return self.live.reason or self.live.limited or self.backlog.limited
+        """Why new messages don't come through, are held back, or aren't Avro; None where all is well."""
+        return self.live.reason or self.live.limited or self.backlog.limited or self.format.problem
 
     def refusal(self, parked: Iterable[ParkedTopic]) -> str | None:
         """One of ``REFUSALS``, by the producer or else by the topics that take nothing; None: all is well."""
@@ -54,10 +59,11 @@ class KafkaSinks:
             return self.live.refusal
         for topic in parked:
             return "permission" if "AUTHORIZATION" in topic.problem else "topic"
-        return "quota" if self.problem is not None else None
+        return "quota" if self.live.limited or self.backlog.limited else None
 
     def close(self) -> None:
         """Give up what is open and end."""
+        self.format.close()
         self.live.close()
         self.backlog.close()
 

@@ -40,7 +40,10 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
         (13, "outbox.commit_interval_s", "must be at least 0.1 s, not 0", None),
         (16, "status.listen", 'must be "host:port"', None),
     ],
-    "kafka_format": [(4, "kafka.format", 'must be "json", not "avro"', None)],
+    "kafka_format": [
+        (5, "kafka.schema_registry_url", "must be http(s)://HOST[:PORT][/PATH]", None),
+        (6, "kafka.schema_registry_username", "needs schema_registry_password too", None),
+    ],
     "kafka_properties": [
         (4, "kafka.topic", "may have {quantity} only, not {channel}", None),
         (6, "kafka.properties.acks", "lost or stored twice", None),

@@ -58,7 +58,8 @@ def test_a_mistake_is_reported_in_these_words(name: str, tmp_path: Path) -> None
     # Warnings leave a config, errors don't, but those of the uplink's properties.
     config, problems = check(path)
     assert (config is None) == any(each.severity == "error" and not each.starts for each in problems)
-    assert all(each.key.startswith("kafka.properties") for each in problems if each.starts)
+    uplink = ("kafka.properties", "kafka.format", "kafka.schema_registry")
+    assert all(each.key.startswith(uplink) for each in problems if each.starts)
     # A second check reports the same.
     assert _reported(path) == expected
 
