@@ -248,6 +248,9 @@ SET_ASIDE: Final = Table(
 Internal: ``quarantine`` keeps its rows for a month, a reading that went there is accounted for longer.
 """
 
+SCHEMAS: Final = Table("_schemas", columns("id: long, schema: string"))
+"""Schemas of readings in Avro, as the registry has them. Internal; a second copy of one changes nothing."""
+
 ANOMALIES: Final = Table(
     "anomalies",
     columns(

@@ -20,7 +20,7 @@ from spark_jobs.errors import SettingsError
 from spark_jobs.registry import COMMANDS, STREAMING, load
 
 if TYPE_CHECKING:
-    from cloud.config import CloudConfig, KafkaConfig, StoreConfig
+    from cloud.config import CloudConfig, KafkaConfig, RegistryConfig, StoreConfig
     from cloud.config.model import IdentityConfig
 
 JOB_NAMES: Final = tuple(STREAMING)
@@ -41,7 +41,7 @@ class Settings:
     computations of open intervals, 0 for none; ``max_records`` bounds one batch;
     ``metrics`` is the HOST:PORT of the Prometheus endpoint; ``quarantine_cap`` bounds the rows of one gateway
     in one hour of Kafka's time; ``kafka`` is how to log in, ``store`` the object store of the lake,
-    ``identity`` has the master key;
+    ``identity`` has the master key, ``registry`` what has the schemas;
     ``silent_after_s`` is how long a channel may go without a reading, where five
     periods are not longer; ``rules`` is the file of ``alerts``, None for the packaged one; ``shard`` is which
     of how many processes of ``alerts`` this is.
@@ -76,6 +76,7 @@ class Settings:
     kafka: KafkaConfig | None = None
     store: StoreConfig | None = None
     identity: IdentityConfig | None = None
+    registry: RegistryConfig | None = None
 
     @property
     def models(self) -> str:
@@ -233,7 +234,11 @@ def _of_file(config: CloudConfig) -> dict[str, Any]:
     found = {**jobs, **places, "bootstrap_servers": config.kafka.servers}
     if jobs["rules"] is not None:
         found["rules"] = _rules(jobs["rules"])
-    return {"kafka": config.kafka, "store": config.lake.storage, "identity": config.identity} | found
+    sections = {
+        "kafka": config.kafka, "store": config.lake.storage, "identity": config.identity,
+        "registry": config.schema_registry,
+    }  # fmt: skip
+    return sections | found
 
 
 def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:

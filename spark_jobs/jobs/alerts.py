@@ -46,6 +46,7 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
 from spark_jobs.sinks.kafka import Outgoing, produce
 from spark_jobs.sinks.merge import merge_alerts
+from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.sources.samples import anomaly_rows, collect_samples, recovery_rows
@@ -80,6 +81,7 @@ class AlertsJob(Job):
         self._spark = spark = small_batch_session(spark)
         self._settings = settings
         self._slots = task_slots(spark)
+        self._schemas = ReadingSchemas(spark, settings)
         self._location = ensure_table(spark, settings, ALERTS)
         self._identities = IdentitySource(spark, settings)
         self._files = StateFiles(spark, f"{settings.checkpoint(self.name)}/alerts-state")
@@ -129,7 +131,7 @@ class AlertsJob(Job):
         # Many topics, few records each: as many tasks as cores, not one per partition.
         few = rows.where(own).coalesce(self._slots)
         identities = self._identities.current()
-        samples = collect_samples(few, self._settings.dead_letter_topic, identities)
+        samples = collect_samples(few, self._settings.dead_letter_topic, self._schemas, identities)
         with self._lock:
             at_us = now_us()
             self._outputs = self._records(self._engine.observe(samples, at_us), at_us)

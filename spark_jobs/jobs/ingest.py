@@ -17,7 +17,6 @@ from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
-from spark_jobs.transforms.packing import packed
 
 log = logging.getLogger("fieldgate.jobs.ingest")
 
@@ -52,9 +51,7 @@ class IngestJob(Job):
         started = time.monotonic()
         write = self._next_write()
         # Many topics, few records each: as many tasks as cores, not one per partition.
-        few, identities = rows.coalesce(self._slots), self._identities.current()
-        records = packed(few, self._settings.dead_letter_topic, identities)
-        counts = self._sink.write(records, *write)
+        counts = self._sink.write(rows.coalesce(self._slots), *write, self._identities.current())
         metrics.READINGS.inc(counts.readings)
         metrics.REPEATED.inc(counts.repeated)
         metrics.LATE.inc(counts.late)

@@ -25,6 +25,7 @@ from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes, table_version, write
 from spark_jobs.sinks.merge import differs, merge_rows
+from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.packing import IDENTITY, identity_ranges
 from spark_jobs.transforms.presence import arrivals, claimed, dropped, judged, presence_rows, with_arrivals
@@ -150,9 +151,10 @@ class PresenceJob(Job):
             rejects = rejects.where(F.col("ingested_at") > before)
         newest_us = _newest_us(rejects)
         if newest_us is not None:
+            schemas = ReadingSchemas(self._spark, self._settings, keep=False).known
             known = self._ranges(SET_ASIDE).toDF("g", "c", "r", "first", "last")
             there = F.expr("gateway = g and channel = c and run = r and seq between first and last")
-            new = identity_ranges(claimed(rejects).join(known, there, "left_anti")).persist()
+            new = identity_ranges(claimed(rejects, schemas).join(known, there, "left_anti")).persist()
             if not new.isEmpty():
                 found = new.withColumnsRenamed({"first": "first_seq", "last": "last_seq"})
                 dated = found.withColumn("ingested_at", F.lit(moment_of(newest_us)))

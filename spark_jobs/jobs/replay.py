@@ -24,10 +24,11 @@ from spark_jobs.jobs.ingest import LEASE, TABLES
 from spark_jobs.session import running_session, task_slots
 from spark_jobs.settings import Settings, moment_us
 from spark_jobs.sinks.quarantine import release
+from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_between
-from spark_jobs.sources.quarantine import quarantined_records
+from spark_jobs.sources.quarantine import quarantined_records, schema_ids
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.transforms.dedupe import RECORD
 from spark_jobs.transforms.packing import packed, readings_of
@@ -91,7 +92,7 @@ def replay_kafka(
             done = {"records": records.count()}
         else:
             few = records.coalesce(task_slots(spark))
-            done = vars(sink.write(packed(few, settings.dead_letter_topic, identities), *lease.next_write()))
+            done = vars(sink.write(few, *lease.next_write(), identities))
         slice_counts = {name: done.get(name, 0) for name in COUNTED}
         total.update(slice_counts)
         log.info(
@@ -119,15 +120,17 @@ def replay_quarantine(
     """
     records = quarantined_records(spark, settings, period.begin_us, period.end_us, period.gateway)
     identities = _identities(spark, settings)
-    readings = readings_of(packed(records, settings.dead_letter_topic, identities)).select(*RECORD).persist()
+    schemas = ReadingSchemas(spark, settings, keep=not dry_run)
+    schemas.learn(schema_ids(records))
+    tried = packed(records, settings.dead_letter_topic, identities, schemas.known)
+    readings = readings_of(tried).select(*RECORD).persist()
     try:
         total = Counts(dict.fromkeys(COUNTED, 0))
         total.update(records=records.count(), left_quarantine=readings.count())
         if not dry_run and total["left_quarantine"]:
             good = records.join(readings.toDF(*_PLACE), _PLACE, "left_semi")
             sink = IngestSink(spark, settings)
-            again = packed(good, settings.dead_letter_topic, identities)
-            stored = sink.write(again, *lease.next_write())
+            stored = sink.write(good, *lease.next_write(), identities)
             sink.flush()
             # Only now: what is cut short here is found in both tables, and leaves next time.
             release(spark, settings, readings)

@@ -1,4 +1,4 @@
-"""One packed batch into ``readings`` and ``quarantine``, each record once.
+"""One batch of Kafka records into ``readings`` and ``quarantine``, each record once.
 
 Order of a batch: quarantine, readings, now and then the seen ranges. What is new is decided by content: for
 readings by the seen ranges, for rejects by their places; so a batch that runs again after a crash, or from
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -25,15 +26,17 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from cloud.wire.identities import NOBODY, Identities
 from spark_jobs.frames import rows_frame
 from spark_jobs.intervals import FOREVER_US
 from spark_jobs.schemas import READINGS, SEEN, columns
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, has_files, rows_after, table_version, write_once
 from spark_jobs.sinks.quarantine import QuarantineSink
+from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.state.seen import Ranges, SeenRanges
 from spark_jobs.transforms.dedupe import joined_ranges, unseen_readings
-from spark_jobs.transforms.packing import IDENTITY, identity_ranges, readings_of, rejects_of, rows_in
+from spark_jobs.transforms.packing import IDENTITY, identity_ranges, packed, readings_of, rejects_of, rows_in
 
 _COMPACT_EVERY: Final = 100
 """Writes after which the log of seen ranges is replaced by their union."""
@@ -67,7 +70,7 @@ class BatchCounts:
 
 
 class _Batch:
-    """A packed batch with its summary: identities, reasons of rejects, late readings."""
+    """A packed batch with its summary: identities, reasons of rejects, late readings, unknown schemas."""
 
     def __init__(self, spark: SparkSession, packed: DataFrame) -> None:
         self._spark, self._packed = spark, packed
@@ -84,6 +87,7 @@ class _Batch:
                 self.reasons[reason] += rows
                 self.rejects_since_us = min(self.rejects_since_us, first_us)
         self.late = sum(self._summary["late"].to_pylist())
+        self.unknown = set(chain.from_iterable(self._summary["unknown"].drop_null().to_pylist()))
         self.newest_us: int | None = max(self._summary["newest_us"].drop_null().to_pylist(), default=None)
 
     def readings_frame(self) -> DataFrame:
@@ -103,13 +107,15 @@ class _Batch:
 
 
 class IngestSink:
-    """Writes packed batches. Owned by the thread that runs the query's batches."""
+    """Writes batches of Kafka records. Owned by the thread that runs the query's batches."""
 
     def __init__(
         self, spark: SparkSession, settings: Settings, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._spark = spark
         self._clock = clock
+        self._dead_letter_topic = settings.dead_letter_topic
+        self._schemas = ReadingSchemas(spark, settings, clock=clock)
         self._readings = ensure_table(spark, settings, READINGS)
         self._quarantine = QuarantineSink(spark, settings)
         self._seen_table = ensure_table(spark, settings, SEEN)
@@ -125,12 +131,23 @@ class IngestSink:
         self._covered = -1 if covered is None else int(covered)
         self._take_up()
 
-    def write(self, packed: DataFrame, app: str, number: int) -> BatchCounts:
-        """Stores one batch; doing it again changes nothing. Raises FencedError (see ``write_once``)."""
+    def write(
+        self, records: DataFrame, app: str, number: int, identities: Identities = NOBODY
+    ) -> BatchCounts:
+        """Validates and stores one batch of Kafka records, as the source gives them.
+
+        Readings of those of ``identities`` that don't prove to be theirs are rejects. Doing it again changes
+        nothing. Raises FencedError (see ``write_once``).
+        """
         self._writer = app, number
-        packed = packed.persist()
+        batch = self._packed(records, identities)
         try:
-            found = _Batch(self._spark, packed)
+            found = _Batch(self._spark, batch)
+            if found.unknown and self._schemas.learn(found.unknown):
+                # The first of a new schema, once: what was found with it is known from now on.
+                batch.unpersist()
+                batch = self._packed(records, identities)
+                found = _Batch(self._spark, batch)
             rows = found.rows
             new_reasons = Counter[str]()
             if found.reasons:
@@ -138,7 +155,7 @@ class IngestSink:
                 new_reasons = self._quarantine.write(rejects, since_us, app, number)
             new_rows = self._write_readings(found, found.ranges, app, number) if found.ranges and rows else 0
         finally:
-            packed.unpersist()
+            batch.unpersist()
         unstored = sum(table.num_rows for table in self._unstored)
         if self._clock() - self._stored_at_s >= _STORE_EVERY_S or unstored >= _STORE_AT_ONCE:
             self.flush()
@@ -177,6 +194,9 @@ class IngestSink:
         self._stores += 1
         self._unstored = []
         self._seen.forget(int(self._stored_at_s) - _REMEMBERED_S)
+
+    def _packed(self, records: DataFrame, identities: Identities) -> DataFrame:
+        return packed(records, self._dead_letter_topic, identities, self._schemas.known).persist()
 
     def _write_readings(self, found: _Batch, ranges: Ranges, app: str, number: int) -> int:
         # Another job (a replay) may have added readings.

@@ -43,3 +43,11 @@ def quarantined_records(
         F.col("kafka_time").alias("timestamp"),
         "headers",
     )
+
+
+def schema_ids(records: DataFrame) -> set[int]:
+    """The schemas that those in Avro name, by id."""
+    value = F.col("value")
+    named = records.where((F.substring(value, 1, 1) == F.lit(b"\0")) & (F.length(value) >= 5))
+    number = F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("long").alias("id")
+    return {row.id for row in named.select(number).distinct().collect()}

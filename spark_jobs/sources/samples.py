@@ -13,11 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from cloud.wire.identities import NOBODY, Identities
 from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.alerting.gateway_state import Sample
+from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.transforms.validate import parse_batch
 
 
 def collect_samples(
-    records: DataFrame, dead_letter_topic: str, identities: Identities = NOBODY
+    records: DataFrame, dead_letter_topic: str, schemas: ReadingSchemas, identities: Identities = NOBODY
 ) -> list[Sample]:
     """What may be evaluated of Kafka records: readings, those of a channel in their order.
 
@@ -31,7 +32,10 @@ def collect_samples(
     for batch in table.combine_chunks().to_batches():
         if not batch.num_rows:
             continue
-        samples += _samples(parse_batch(batch, dead_letter_topic, identities).readings)
+        parsed = parse_batch(batch, dead_letter_topic, identities, schemas.known)
+        if parsed.unknown and schemas.learn(parsed.unknown):
+            parsed = parse_batch(batch, dead_letter_topic, identities, schemas.known)
+        samples += _samples(parsed.readings)
     return samples
 
 

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StructField, StructType
 
+from cloud.wire.avro_readings import NO_SCHEMAS
 from cloud.wire.identities import NOBODY, Identities
 from spark_jobs.schemas import QUARANTINE, READINGS
 from spark_jobs.transforms.validate import parse_batch
@@ -33,18 +34,22 @@ PACKED: Final = StructType(
         *(StructField(name, BinaryType()) for name in ("readings", "rejects", "identities", "reasons")),
         StructField("late", LongType()),
         StructField("newest_us", LongType()),
+        StructField("unknown", ArrayType(LongType())),
     ]
 )
 """Byte strings are Arrow streams. All but ``readings`` and ``rejects`` is filled once a task, in its last:
 
-``identities`` of its readings, as ranges; ``reasons`` of its rejects; how many readings were late; and the
-highest timestamp Kafka gave to one of its records, microseconds since the epoch.
+``identities`` of its readings, as ranges; ``reasons`` of its rejects; how many readings were late; the
+highest timestamp Kafka gave to one of its records, microseconds since the epoch; and ``unknown``, ids of
+schemas that weren't given, a hundred at most.
 """
 LATE_S: Final = 300
 """A reading that reached Kafka so long after its time is late."""
 
 _SMALL: Final = 5_000
 """A task of up to so many records has a single row: the driver gets everything at once."""
+
+_MOST_UNKNOWN: Final = 100
 
 _IDENTITIES: Final = pa.schema(
     [*((name, pa.string()) for name in IDENTITY), *((name, pa.int64()) for name in ("first", "last", "rows"))]
@@ -108,16 +113,20 @@ def _late(readings: Any) -> int:
     return int(pc.sum(late).as_py() or 0)
 
 
-def _pack(batches: Iterable[Any], dead_letter_topic: str, senders: Identities) -> Iterator[Any]:
+def _pack(
+    batches: Iterable[Any], dead_letter_topic: str, senders: Identities, schemas: Mapping[int, str]
+) -> Iterator[Any]:
     identities, rejected, records, late = [], [], 0, 0
     newest_us: int | None = None
+    unknown: set[int] = set()
     held: dict[str, Any] = {}
     for batch in batches:
         if not batch.num_rows:
             continue
         if held:
             yield _row(held)
-        parsed = parse_batch(batch, dead_letter_topic, senders)
+        parsed = parse_batch(batch, dead_letter_topic, senders, schemas)
+        unknown |= parsed.unknown
         records += batch.num_rows
         newest = pc.max(batch["timestamp"].cast(pa.int64())).as_py()
         newest_us = max(filter(None, (newest_us, newest)), default=None)
@@ -136,17 +145,25 @@ def _pack(batches: Iterable[Any], dead_letter_topic: str, senders: Identities) -
         held = {}
     held["identities"] = _to_bytes(ranges_of(identities))
     held["reasons"] = _to_bytes(_reasons(rejected)) if rejected else None
-    yield _row({**held, "late": late, "newest_us": newest_us})
+    yield _row({**held, "late": late, "newest_us": newest_us, "unknown": sorted(unknown)[:_MOST_UNKNOWN]})
 
 
 def _row(values: Mapping[str, Any]) -> Any:
     return pa.RecordBatch.from_pylist([values], schema=_PACKED_ROWS)
 
 
-def packed(records: DataFrame, dead_letter_topic: str, identities: Identities = NOBODY) -> DataFrame:
-    """Kafka records (as the source gives them, headers included), validated: rows of PACKED."""
+def packed(
+    records: DataFrame,
+    dead_letter_topic: str,
+    identities: Identities = NOBODY,
+    schemas: Mapping[int, str] = NO_SCHEMAS,
+) -> DataFrame:
+    """Kafka records (as the source gives them, headers included), validated: rows of PACKED.
+
+    ``schemas`` are those of readings in Avro by id.
+    """
     needed = records.select("value", "key", "topic", "partition", "offset", "timestamp", "headers")
-    pack = partial(_pack, dead_letter_topic=dead_letter_topic, senders=identities)
+    pack = partial(_pack, dead_letter_topic=dead_letter_topic, senders=identities, schemas=dict(schemas))
     return needed.mapInArrow(pack, PACKED)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from cloud.wire.avro_readings import NO_SCHEMAS, plain
+from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import claimed_identity
 from cloud.wire.run_records import RunRecord
 from cloud.wire.seq_accounting import (
@@ -76,21 +79,28 @@ _CLAIMED: Final = StructType(
 )
 
 
-def _claims(batches: Iterable[Any]) -> Iterator[Any]:
+def _claimed(payload: bytes, schemas: Mapping[int, str]) -> tuple[str, str, str, int] | None:
+    with suppress(InvalidFields):
+        return claimed_identity(plain(payload, schemas))
+    return None
+
+
+def _claims(batches: Iterable[Any], schemas: Mapping[int, str]) -> Iterator[Any]:
     for batch in batches:
-        found = [claimed_identity(payload) for payload in batch["payload"].to_pylist() if payload]
+        found = [_claimed(payload, schemas) for payload in batch["payload"].to_pylist() if payload]
         columns = list(zip(*filter(None, found), strict=True)) or [()] * 4
         arrays = [pa.array(values, pa.string()) for values in columns[:3]]
         yield pa.RecordBatch.from_arrays([*arrays, pa.array(columns[3], pa.int64())], names=_CLAIMED.names)
 
 
-def claimed(rejects: DataFrame) -> DataFrame:
+def claimed(rejects: DataFrame, schemas: Mapping[int, str] = NO_SCHEMAS) -> DataFrame:
     """The readings that rejects claim to be, as far as they do: gateway, channel, run, seq.
 
     A forged one claims what its gateway never issued, and what proves nothing what another may have.
+    ``schemas`` are those of readings in Avro by id.
     """
     issued = rejects.where("overflow is null and reason not in ('FORGED', 'IDENTITY')")
-    return issued.select("payload").mapInArrow(_claims, _CLAIMED)
+    return issued.select("payload").mapInArrow(partial(_claims, schemas=dict(schemas)), _CLAIMED)
 
 
 def dropped(runs: DataFrame) -> DataFrame:

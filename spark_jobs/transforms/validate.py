@@ -3,15 +3,16 @@
 Spark's ``from_json`` takes NaN, two objects, trailing bytes or an empty payload for good and raises on a bad
 cast, so each payload is decoded by the types of ``cloud.wire.reading_records`` instead, in Arrow batches. The
 rules beyond types are held against whole columns: names and units once for all readings that have the same,
-times as Arrow reads them. Whatever isn't sound by these is left to ``parse_reading``, which decides. No byte
-string may stop a query: everything that is not a reading comes out as a reject with a reason.
+times as Arrow reads them. Whatever isn't sound by these is left to ``parse_reading``, which decides. Avro is
+turned into JSON before all that. No byte string may stop a query: everything that is not a reading comes out
+as a reject with a reason.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from cloud.wire.avro_readings import NO_SCHEMAS, UnknownSchema, from_avro
 from cloud.wire.fields import UNDECODABLE
 from cloud.wire.identities import IDENTITY, NOBODY, Identities
 from cloud.wire.reading_records import (
@@ -70,10 +72,14 @@ _REPLAYED: Final = "replayed"
 
 @dataclass(frozen=True)
 class Parsed:
-    """One Arrow batch of Kafka records: as rows of ``readings`` and of ``quarantine``."""
+    """One Arrow batch of Kafka records: as rows of ``readings`` and of ``quarantine``.
+
+    ``unknown`` are the ids of schemas that some were written by and that weren't given.
+    """
 
     readings: Any
     rejects: Any
+    unknown: frozenset[int] = frozenset()
 
 
 def _dead_letter(value: bytes, source: str | None) -> tuple[Any, ...]:
@@ -254,30 +260,59 @@ def _reading_rows(batch: Any, decoded: _Decoded, now: Any, identities: Identitie
     return made if sound.all() else made.filter(pa.array(sound))
 
 
-def _parsed(batch: Any, now: Any, identities: Identities) -> Parsed:
+def _as_json(
+    batch: Any, payloads: list[bytes], schemas: Mapping[int, str]
+) -> tuple[Any, list[bytes], dict[int, str], frozenset[int]]:
+    """A batch with JSON in the place of Avro; its payloads, why some can't be, and ids that weren't given."""
+    rows = np.flatnonzero(pc.fill_null(pc.starts_with(batch["value"], "\0"), False))
+    if not rows.size:
+        return batch, payloads, {}, frozenset()
+    refused, unknown, written = {}, set(), payloads.copy()
+    for row in rows.tolist():
+        try:
+            written[row] = from_avro(payloads[row], schemas)
+        except InvalidReading as error:
+            refused[row], written[row] = error.reason, b""
+            if isinstance(error, UnknownSchema):
+                unknown.add(error.schema_id)
+    column = batch.schema.get_field_index("value")
+    values = pa.array(written, batch.schema.field(column).type)
+    return batch.set_column(column, "value", values), written, refused, frozenset(unknown)
+
+
+def _parsed(batch: Any, now: Any, identities: Identities, schemas: Mapping[int, str]) -> Parsed:
     """Records that are to be readings."""
     payloads = batch["value"].fill_null(b"").to_pylist()
-    decoded = _decoded(payloads)
+    batch, written, refused, unknown = _as_json(batch, payloads, schemas)
+    decoded = _decoded(written)
+    decoded.refused.update(refused)
     readings = _reading_rows(batch, decoded, now, identities) if decoded.fields else _NO_READINGS
     rejects = {
         row: (reason, payloads[row][:DEAD_LETTER_PAYLOAD_BYTES], len(payloads[row]), _source(batch, row))
         for row, reason in sorted(decoded.refused.items())
     }
-    return Parsed(readings, _reject_rows(batch, rejects, now, identities) if rejects else _NO_REJECTS)
+    rejected = _reject_rows(batch, rejects, now, identities) if rejects else _NO_REJECTS
+    return Parsed(readings, rejected, unknown)
 
 
-def parse_batch(batch: Any, dead_letter_topic: str, identities: Identities = NOBODY) -> Parsed:
+def parse_batch(
+    batch: Any,
+    dead_letter_topic: str,
+    identities: Identities = NOBODY,
+    schemas: Mapping[int, str] = NO_SCHEMAS,
+) -> Parsed:
     """One Arrow batch of Kafka records; each is in exactly one of the two results.
 
-    Readings of those of ``identities`` that don't prove to be theirs are rejects.
+    Readings of those of ``identities`` that don't prove to be theirs are rejects. ``schemas`` are those of
+    readings in Avro by id.
     """
     now = pa.scalar(time.time_ns() // 1000, type=READING_ROWS.field("ingested_at").type)
     letters = pc.equal(batch["topic"], dead_letter_topic)
     if not pc.any(letters).as_py():
-        return _parsed(batch, now, identities)
-    parsed = _parsed(batch.filter(pc.invert(letters)), now, identities)
+        return _parsed(batch, now, identities, schemas)
+    parsed = _parsed(batch.filter(pc.invert(letters)), now, identities, schemas)
     dead = batch.filter(letters)
     values = dead["value"].fill_null(b"").to_pylist()
     rejects = {row: _dead_letter(value, _source(dead, row)) for row, value in enumerate(values)}
-    letters_rows = _reject_rows(dead, rejects, now, identities)
-    return Parsed(parsed.readings, pa.concat_batches([parsed.rejects, letters_rows]))
+    refused = pa.concat_batches([parsed.rejects, _reject_rows(dead, rejects, now, identities)])
+    return Parsed(parsed.readings, refused, parsed.unknown)

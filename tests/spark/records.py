@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from cloud.wire.avro_readings import SCHEMA, head, to_avro
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading, encode_reading
 from spark_jobs.schemas import READINGS, Table
@@ -142,6 +143,17 @@ def kafka_table(
 
 def encoded(readings: Iterable[Reading]) -> list[bytes]:
     return [encode_reading(item) for item in readings]
+
+
+SCHEMAS: Final = {7: SCHEMA}
+"""What a registry has given the id 7 to."""
+
+
+def in_avro(given: Reading, schema_id: int = 7) -> bytes:
+    """A reading as Avro, by the schema of this version."""
+    value = to_avro(encode_reading(given), head(schema_id))
+    assert value is not None
+    return value
 
 
 def append_readings(

@@ -27,7 +27,6 @@ from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.transforms.packing import packed
 from tests.spark.programs import QUICK
 from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end, started
@@ -38,7 +37,7 @@ M = 60_000_000
 
 def store(spark: SparkSession, sink: IngestSink, readings: Iterable[Reading], batch: int) -> None:
     frame = kafka_frame(spark, encoded(readings), first_offset=batch * 1000)
-    sink.write(packed(frame, "dead"), "ingest-test", batch)
+    sink.write(frame, "ingest-test", batch)
 
 
 def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:

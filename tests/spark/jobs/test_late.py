@@ -19,7 +19,6 @@ from spark_jobs.registry import STREAMING, load
 from spark_jobs.schemas import MAST, READINGS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.transforms.packing import packed
 from tests.spark.records import START_US, encoded, kafka_frame, reading
 from tests.spark.results import note
 from tests.spark.running import started
@@ -104,7 +103,7 @@ def deliver(spark: SparkSession, settings: Settings, batches: Batches) -> None:
         offset = 0
         for number, batch in enumerate(batches):
             frame = kafka_frame(spark, encoded(batch), first_offset=offset, kafka_us=START_US + 90_000 * S)
-            sink.write(packed(frame, "dead"), "ingest-test", number)
+            sink.write(frame, "ingest-test", number)
             offset += len(batch)
             for query in queries:
                 query.processAllAvailable()

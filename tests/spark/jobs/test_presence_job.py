@@ -30,7 +30,16 @@ from spark_jobs.transforms.packing import identity_ranges
 from spark_jobs.transforms.presence import arrivals, claimed, presence_rows, with_arrivals
 from spark_jobs.transforms.records import RUN_RECORDS, STATUS_RECORDS, record_rows
 from tests.spark.jobs.test_records_job import run_record
-from tests.spark.records import KAFKA_US, START_US, append_rows, kafka_frame, reading, rows_of
+from tests.spark.records import (
+    KAFKA_US,
+    SCHEMAS,
+    START_US,
+    append_rows,
+    in_avro,
+    kafka_frame,
+    reading,
+    rows_of,
+)
 from tests.spark.running import started
 
 S = 1_000_000
@@ -249,6 +258,8 @@ def test_frames_of_what_arrived_and_what_rejects_claim(spark: SparkSession) -> N
         ("NOT_UTF8", b"\xff\x00", None),
         ("EMPTY", None, None),
         ("FORGED", encode_reading(reading(6)), None),
+        ("TIME_IN_FUTURE", in_avro(reading(8)), None),
+        ("UNKNOWN_SCHEMA", in_avro(reading(10), 99), None),
         ("OVERFLOW", None, 7),
     ]
     reasons, payloads, overflow = zip(*rejected, strict=True)
@@ -259,5 +270,5 @@ def test_frames_of_what_arrived_and_what_rejects_claim(spark: SparkSession) -> N
             "overflow": pa.array(overflow, pa.int64()),
         }
     )
-    claims = [tuple(row) for row in claimed(spark.createDataFrame(rejects)).collect()]
-    assert claims == [("mast-07", "cup.wind_speed", "run-1", 5)]
+    claims = [tuple(row) for row in claimed(spark.createDataFrame(rejects), SCHEMAS).collect()]
+    assert claims == [("mast-07", "cup.wind_speed", "run-1", seq) for seq in (5, 8)]

@@ -38,7 +38,6 @@ from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sinks.retry import retried
 from spark_jobs.streaming.query import Source
 from spark_jobs.streaming.supervisor import reason_of
-from spark_jobs.transforms.packing import packed
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
 from tests.spark.running import SimpleJob, run_to_end
 from tests.support.servers import eventually
@@ -373,7 +372,7 @@ def ingest(spark: SparkSession, settings: Settings, source: Path) -> None:
 
     def batch(frame: DataFrame, number: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        sink.write(packed(frame, "dead"), f"ingest-{query}", number)
+        sink.write(frame, f"ingest-{query}", number)
 
     stream = spark.readStream.format("delta").load(str(source))
     run_to_end(settings, SimpleJob("ingest", Source(stream, 0.1), batch))

@@ -23,7 +23,6 @@ from spark_jobs.settings import Settings, parse_command
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.state.calibrations import CalibrationError, Certificate, linear, row_of, with_period
-from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.recalibrate import Linear, recalibrated
 from tests.spark.records import START_US, append_rows, encoded, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
@@ -253,7 +252,7 @@ def test_a_later_certificate(spark: SparkSession, settings: Settings) -> None:
 
     # The period once more from Kafka: what was recalibrated is there, and stays.
     after = whole(settings)
-    again_from_kafka = packed(kafka_frame(spark, encoded([reading(70), reading(130)])), "dead")
+    again_from_kafka = kafka_frame(spark, encoded([reading(70), reading(130)]))
     counts = IngestSink(spark, settings).write(again_from_kafka, "replay", 0)
     assert (counts.readings, counts.repeated) == (0, 2)
     assert whole(settings) == after

@@ -32,7 +32,6 @@ from spark_jobs.settings import Settings, parse_run
 from spark_jobs.sinks.delta import FencedError, ensure_table, fence, write_once
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.streaming.lease import Lease, LeaseTakenError
-from spark_jobs.transforms.packing import packed
 from tests.faults.uplink import Uplink
 from tests.spark.jobs.test_replay import produce
 from tests.spark.programs import QUICK, Program
@@ -109,12 +108,12 @@ def test_a_writer_that_was_suspended_writes_nothing_more(
     first, frame = Lease(spark, settings, LEASE, "ingest"), kafka_frame(spark, encoded([reading(1)]))
     with first.held(TABLES):
         old = IngestSink(spark, settings)
-        assert old.write(packed(frame, "dead"), *first.next_write()).readings == 1
+        assert old.write(frame, *first.next_write()).readings == 1
         for table in TABLES:
             fence(spark, settings.table(table.name), first._app, 1 << 62)
         frame = kafka_frame(spark, encoded([reading(2)]), first_offset=1)
         with pytest.raises(FencedError):
-            old.write(packed(frame, "dead"), *first.next_write())
+            old.write(frame, *first.next_write())
     assert spark.read.format("delta").load(settings.table("readings")).count() == 1
 
 

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from spark_jobs.settings import Settings
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.sinks.readings import BatchCounts, IngestSink
-from spark_jobs.transforms.packing import packed
 from tests.spark.records import KAFKA_US, encoded, identities, kafka_frame, reading, rows_of
 
 DEAD = "gateway.dead-letter"
@@ -33,7 +32,7 @@ def feed(
     kafka_us: int = KAFKA_US,
 ) -> BatchCounts:
     frame = kafka_frame(spark, values, first_offset=offset, kafka_us=kafka_us)
-    return sink.write(packed(frame, DEAD), app, batch)
+    return sink.write(frame, app, batch)
 
 
 def counted(late: int, reasons: dict[str, int] | None = None, **counts: int) -> BatchCounts:

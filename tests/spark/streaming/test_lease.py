@@ -26,7 +26,6 @@ from spark_jobs.sinks.readings import BatchCounts, IngestSink
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.streaming import lease as lease_module
 from spark_jobs.streaming.lease import EXPIRES_S, RENEW_S, Lease, LeaseTakenError
-from spark_jobs.transforms.packing import packed
 from spark_jobs.transforms.records import STATUS_RECORDS, record_rows
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
 
@@ -161,7 +160,7 @@ def test_a_renewal_that_finds_another_holder_ends_the_query(
 def feed(sink: IngestSink, spark: SparkSession, seqs: range, lease: Lease) -> BatchCounts:
     """A batch of readings and one reject; the kth reading is at offset k."""
     frame = kafka_frame(spark, [*encoded(map(reading, seqs)), b"bad"], first_offset=seqs[0])
-    return sink.write(packed(frame, "dead"), *lease.next_write())
+    return sink.write(frame, *lease.next_write())
 
 
 def test_a_writer_that_was_suspended_writes_nothing_more(
@@ -179,7 +178,7 @@ def test_a_writer_that_was_suspended_writes_nothing_more(
     # A batch and, woken in the middle of one, the readings and the ranges of it alone.
     with pytest.raises(FencedError, match="taken over"):
         feed(old, spark, range(3, 6), first)
-    good = packed(kafka_frame(spark, encoded(map(reading, range(3, 6))), first_offset=3), "dead")
+    good = kafka_frame(spark, encoded(map(reading, range(3, 6))), first_offset=3)
     with pytest.raises(FencedError):
         old.write(good, *first.next_write())
     range_of_one = {"gateway": "mast-07", "channel": "cup.wind_speed", "run": "run-1", "first": 1, "last": 1}

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from cloud.wire.avro_readings import plain
 from cloud.wire.identities import Identities, Identity, IdentityRecord, Step, gateway_key, proving_run
 from cloud.wire.reading_records import (
     InvalidReading,
@@ -24,7 +25,17 @@ from cloud.wire.reading_records import (
 from spark_jobs.transforms import validate
 from spark_jobs.transforms.packing import packed, readings_of, rejects_of
 from spark_jobs.transforms.validate import parse_batch
-from tests.spark.records import KAFKA_ROWS, KAFKA_US, START_US, encoded, kafka_frame, kafka_table, reading
+from tests.spark.records import (
+    KAFKA_ROWS,
+    KAFKA_US,
+    SCHEMAS,
+    START_US,
+    encoded,
+    in_avro,
+    kafka_frame,
+    kafka_table,
+    reading,
+)
 
 DEAD = "gateway.dead-letter"
 GOOD = encode_reading(reading(1))
@@ -353,7 +364,7 @@ def one_by_one(values: list[bytes | None], kafka_us: int | None) -> tuple[dict[i
     reasons: dict[int, str] = {}
     for at, value in enumerate(values):
         try:
-            one = parse_reading(value or b"", kafka_us)
+            one = parse_reading(plain(value or b"", SCHEMAS), kafka_us)
         except InvalidReading as problem:
             reasons[at] = problem.reason
             continue
@@ -371,7 +382,7 @@ def one_by_one(values: list[bytes | None], kafka_us: int | None) -> tuple[dict[i
 
 def in_batch(values: list[bytes | None], kafka_us: int | None) -> tuple[dict[int, Any], dict[int, str]]:
     """The same of ``parse_batch``."""
-    parsed = parse_batch(kafka_batch(values, kafka_us), DEAD)
+    parsed = parse_batch(kafka_batch(values, kafka_us), DEAD, schemas=SCHEMAS)
     for name, kind in (("time", pa.int64()), ("date", pa.int32())):
         at = parsed.readings.schema.get_field_index(name)
         whole = parsed.readings.set_column(at, name, parsed.readings[name].cast(kind))
@@ -400,6 +411,9 @@ def in_batch(values: list[bytes | None], kafka_us: int | None) -> tuple[dict[int
 @example([encode_reading(replace(reading(1, clock="unsynced"), boot="b-1", mono_ms=7))])
 @example([encode_reading(reading(1)).replace(b'"seq"', b'"note":"' + b"x" * 70_000 + b'","seq"')])
 @example([b" " * 70_000 + encode_reading(reading(1))])
+@example([in_avro(reading(1)), encode_reading(reading(2)), in_avro(reading(3))])
+@example([in_avro(reading(1, extra={"rain": 1})), in_avro(reading(2)), in_avro(reading(2))[:-2]])
+@example([in_avro(reading(1), 8), in_avro(reading(1)) + b"x", b"\0", in_avro(reading(1, None))])
 def test_a_batch_is_what_it_is_one_by_one(given: list[bytes]) -> None:
     values: list[bytes | None] = [encode_reading(reading(5)), *given, None, *given]
     assert in_batch(values, KAFKA_US) == one_by_one(values, KAFKA_US)
@@ -407,7 +421,7 @@ def test_a_batch_is_what_it_is_one_by_one(given: list[bytes]) -> None:
     assert in_batch([*given], KAFKA_US) == one_by_one([*given], KAFKA_US)
 
 
-@given(st.binary(max_size=40), st.binary(max_size=40))
+@given(st.sampled_from([b"", b"\0\0\0\0\7"]) | st.binary(max_size=40), st.binary(max_size=40))
 def test_any_bytes_become_what_the_validator_decides(head: bytes, tail: bytes) -> None:
     values: list[bytes | None] = [
         head + b',"time":"2026-05-28T20:27:00.000Z","value":1,"raw":1,"seq":1,' + tail
@@ -416,13 +430,13 @@ def test_any_bytes_become_what_the_validator_decides(head: bytes, tail: bytes) -
 
 
 def test_every_odd_number_and_time_becomes_what_the_validator_decides() -> None:
-    plain = encode_reading(reading(77, 5.5)).decode()
+    usual = encode_reading(reading(77, 5.5)).decode()
     values: list[bytes | None] = [
-        plain.replace(f'"{name}":{number}', f'"{name}":{text}').encode()
+        usual.replace(f'"{name}":{number}', f'"{name}":{text}').encode()
         for name, number in (("value", "5.5"), ("raw", "9.5"), ("seq", "77"))
         for text in NUMBERS
     ]
-    values += [plain.replace(json.loads(plain)["time"], text).encode() for text in TIMES]
+    values += [usual.replace(json.loads(usual)["time"], text).encode() for text in TIMES]
     assert in_batch(values, KAFKA_US) == one_by_one(values, KAFKA_US)
 
 
