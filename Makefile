@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BYTECODE := env -u PYTHONDONTWRITEBYTECODE
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup setup-dev packages packages-dev jars jars-s3 mirror-jars run deb test test-full test-vm mutants bench lint lock clean
+.PHONY: help setup setup-dev packages packages-dev jars jars-s3 mirror-jars registry-jars run deb test test-full test-vm mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
@@ -88,6 +88,14 @@ jars-s3: .jars/s3/.complete
 
 mirror-jars: .jars/mirror/.complete
 
+# Only for a long test: Apicurio's schema registry.
+.jars/registry/.complete: tests/support/registry.pom.xml
+	@echo "Fetching a schema registry into $(@D)"
+	@rm -rf $(@D) && $(MVN_COPY) -f $< -DoutputDirectory=$(CURDIR)/$(@D)
+	@cd $(@D) && tar xzf *.tar.gz && rm *.tar.gz && touch .complete
+
+registry-jars: .jars/registry/.complete
+
 # Java starts in half the time with its classes archived. Archiving them takes longer than one demo saves by it: it gets
 # what processor time the first demo leaves over.
 run: setup
@@ -119,7 +127,7 @@ test: setup-dev
 	  $(BYTECODE) $(BIN)/pytest -n 4 $(ARGS); tests=$$?; \
 	  wait $$gates; gates=$$?; cat .lint.log; exit $$((tests | gates))
 
-test-full: setup-dev mirror-jars lint
+test-full: setup-dev mirror-jars registry-jars lint
 	$(BYTECODE) $(BIN)/pytest --full $(ARGS)
 
 # The machine's program: $$GATEWAY_VM, else ../shared/vm/gateway-vm.
