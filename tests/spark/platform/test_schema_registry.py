@@ -28,6 +28,8 @@ from tests.support.mast import GatewayProcess, records, run_gateway
 from tests.support.schema_registry import apicurio, apicurio_jar
 from tests.support.servers import eventually, fieldgate
 
+pytestmark = pytest.mark.timeout(1800)
+
 TOPICS = ["mqtt.wind_speed", "mqtt.temperature", "mqtt.humidity"]
 OWN = (
     "gateway",
@@ -117,6 +119,15 @@ def test_gateways_of_both_formats_beside_a_registry(
         with pytest.raises(NotRegistered):
             registry.schema(4711)
 
+        # What the rule forbids: Apicurio's own words.
+        fields = json.loads(SCHEMA)
+        fields["fields"].append({"name": "site", "type": "string"})
+        monkeypatch.setattr("cloud.registry.client.SCHEMA", json.dumps(fields))
+        assert registry.incompatibility() is not None
+        with pytest.raises(RegistryError, match=r"is not compatible .*site"):
+            registry.register()
+        monkeypatch.undo()
+
         with ExitStack() as stack:
             masts = [start(stack, "mast-avro", **in_avro), start(stack, "mast-json")]
             for mast in masts:
@@ -132,15 +143,6 @@ def test_gateways_of_both_formats_beside_a_registry(
             "--since", "3600", "--gateway", "mast-avro",
         )  # fmt: skip
         assert watched.stdout.count('"mast-avro"') >= count, watched.stderr
-
-        # What the rule forbids: Apicurio's own words.
-        fields = json.loads(SCHEMA)
-        fields["fields"].append({"name": "site", "type": "string"})
-        monkeypatch.setattr("cloud.registry.client.SCHEMA", json.dumps(fields))
-        assert registry.incompatibility() is not None
-        with pytest.raises(RegistryError, match=r"is not compatible .*site"):
-            registry.register()
-        monkeypatch.undo()
 
     # The registry is away: a restart, forwarding and the jobs go on.
     with ExitStack() as stack:
@@ -158,8 +160,10 @@ def test_gateways_of_both_formats_beside_a_registry(
     assert {key: avro[key] for key in both} == {key: plain[key] for key in both}
     assert {row["extra"] for row in avro.values()} == {'{"site":"Ridge"}'}
     # Intervals that both have whole.
-    place = ("channel", "interval_start")
-    avro, plain = (by_place(settings, "statistics", name, *place) for name in ("mast-avro", "mast-json"))
+    avro, plain = (
+        by_place(settings, "statistics", name, "channel", "interval_start")
+        for name in ("mast-avro", "mast-json")
+    )
     same = [key for key in avro.keys() & plain.keys() if avro[key]["count"] == plain[key]["count"] > 0]
     assert same
     for key in same:
