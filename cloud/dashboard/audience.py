@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from cloud.config import DashboardUser
 from cloud.dashboard.fleet import FleetReader
-from cloud.dashboard.reading import ALL, LakeReader
 from cloud.lake.tables import Lakes
+from cloud.masts.reading import ALL, LakeReader
 
 
 class Audience:

@@ -19,7 +19,7 @@ from cloud.dashboard.plots import (
     plain,
     rounded,
 )
-from cloud.dashboard.reading import Frame
+from cloud.masts.reading import Frame
 
 _SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
 _CLASSES: Final = (("A", 0.16), ("B", 0.14), ("C", 0.12))

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from cloud.config import CloudConfig, DashboardConfig, load
+from cloud.config import DashboardConfig
 from cloud.dashboard.passwords import LONGEST, SHORTEST, hashed
 from cloud.errors import CloudError
-from cloud.lake.query import lakes_of
-from cloud.values import CLOUD_CONFIG
+from cloud.lake.query import config_for, lakes_of
 
 _LISTEN: Final = "127.0.0.1:8090"
 
@@ -83,11 +82,9 @@ def run(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     if options.hash_password:
         return _hash_password()
-    path: Path | None = options.cloud
-    if path is None and "/" not in (options.lake or "") and CLOUD_CONFIG.exists():
-        path = CLOUD_CONFIG
+    named = [options.lake] if options.lake else []
     try:
-        config = CloudConfig() if path is None else load(path)
+        config = config_for(named, options.cloud)
         listen = options.listen or config.dashboard.listen or _LISTEN
         host, port = listen_address(listen, config.dashboard)
         _try(host, port)
@@ -95,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
         from cloud.dashboard.audience import Audience
         from cloud.dashboard.server import serve
 
-        audience = Audience(lakes_of([options.lake] if options.lake else [], config), config.dashboard.users)
+        audience = Audience(lakes_of(named, config), config.dashboard.users)
         audience.look()
     except CloudError as error:
         sys.stderr.write(f"error: {error}\n")

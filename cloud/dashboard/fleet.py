@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cloud.dashboard.reading import Frame, LakeReader
 from cloud.errors import CloudError
+from cloud.masts.reading import Frame, LakeReader
 
 COLUMNS: Final = (
     "gateway", "name", "owner", "state", "last_seen_at", "wind", "day", "month", "alerts", "waiting", "lost",

@@ -9,8 +9,8 @@ from nicegui import ui
 
 from cloud.dashboard.frame import card, missing, page
 from cloud.dashboard.frame import table as table_of
-from cloud.dashboard.reading import Frame, LakeReader
 from cloud.errors import CloudError
+from cloud.masts.reading import Frame, LakeReader
 
 PAGES: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Alerts": {

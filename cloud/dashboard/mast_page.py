@@ -17,10 +17,10 @@ from nicegui.events import GenericEventArguments
 from cloud.dashboard import charts
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import ChartCard, address, card, missing, moment, number, page, table, tiles
-from cloud.dashboard.mast import DAY_MS, details, read_mast
-from cloud.dashboard.numbers import CHARTS, View, series, summary
-from cloud.dashboard.reading import Frame, LakeReader, Span
 from cloud.errors import CloudError
+from cloud.masts.mast import DAY_MS, details, read_mast
+from cloud.masts.numbers import CHARTS, View, series, summary
+from cloud.masts.reading import Frame, LakeReader, Span
 
 _SPANS: Final = (("24 h", 1), ("7 days", 7), ("30 days", 30), ("90 days", 90), ("1 year", 365))
 _TITLES: Final = {

@@ -23,9 +23,9 @@ from cloud.dashboard.frame import moment
 from cloud.dashboard.lists import lists_page
 from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
 from cloud.dashboard.mast_page import Request, mast_page, open_view
-from cloud.dashboard.numbers import CHARTS, series
-from cloud.dashboard.reading import Frame
 from cloud.errors import CloudError
+from cloud.masts.numbers import CHARTS, series
+from cloud.masts.reading import Frame
 
 LOOK_EVERY_S: Final = 2.0
 """How often the tables' versions are looked at, for all pages together."""

@@ -71,6 +71,14 @@ def lakes_of(given: Sequence[str], config: CloudConfig) -> Lakes:
     return found
 
 
+def config_for(lakes: Sequence[str], path: Path | None) -> CloudConfig:
+    """The config of that file, else this machine's if no lake is named by its place. Raises CloudError."""
+    # Whoever names a lake by its place, as the demo does, doesn't mean this machine's.
+    if path is None and not any("/" in lake for lake in lakes) and CLOUD_CONFIG.exists():
+        path = CLOUD_CONFIG
+    return CloudConfig() if path is None else load(path)
+
+
 def _moment(text: str) -> datetime | int:
     if text.isdecimal():
         return int(text)
@@ -86,11 +94,7 @@ def _moment(text: str) -> datetime | int:
 def run(argv: Sequence[str]) -> int:
     """Runs queries and prints their answers; exit status 1 on an error, which goes to stderr in one line."""
     options = parser().parse_args(argv)
-    path: Path | None = options.cloud
-    # Whoever names a lake by its place, as the demo does, doesn't mean this machine's.
-    if path is None and not any("/" in lake for lake in options.lake) and CLOUD_CONFIG.exists():
-        path = CLOUD_CONFIG
-    config = CloudConfig() if path is None else load(path)
+    config = config_for(options.lake, options.cloud)
     try:
         opened = LazyLakes(lakes_of(options.lake, config), options.as_of)
     except CloudError as error:

@@ -16,12 +16,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from cloud.dashboard import charts
 from cloud.dashboard.fleet import FleetReader
-from cloud.dashboard.mast import DAY_MS, read_mast
 from cloud.dashboard.mast_page import Request, draw, open_view
-from cloud.dashboard.numbers import CHARTS, View, series, summary, weibull
-from cloud.dashboard.reading import LakeReader, Missing
 from cloud.errors import CloudError
 from cloud.lake.tables import open_lake
+from cloud.masts.mast import DAY_MS, read_mast
+from cloud.masts.numbers import CHARTS, View, series, summary, weibull
+from cloud.masts.reading import LakeReader, Missing
 from tests.support.fleet_lake import write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cloud.dashboard.mast import Channel, Mast
-from cloud.dashboard.reading import Frame, LakeReader, MastSlice, Missing, Span
+from cloud.masts.mast import Channel, Mast
+from cloud.masts.reading import Frame, LakeReader, MastSlice, Missing, Span
 
 POINTS: Final = 800
 """Buckets a series is made of: as many as a wide screen shows apart."""

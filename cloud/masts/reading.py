@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import duckdb
@@ -88,12 +89,19 @@ ALL: Final = ("*",)
 class LakeReader:
     """The lake as it is now: a table is opened again once it has a new version, and no other.
 
-    It has the rows of ``gateways`` alone, names that may have ``*``.
+    It has the rows of ``gateways`` alone, names that may have ``*``. ``columns`` are those that slices hold.
     """
 
-    def __init__(self, lakes: Lakes, gateways: Sequence[str] = ALL) -> None:
+    def __init__(
+        self,
+        lakes: Lakes,
+        gateways: Sequence[str] = ALL,
+        *,
+        columns: Mapping[str, Mapping[str, str]] = MappingProxyType({"statistics": STATISTICS, "mast": MAST}),
+    ) -> None:
         self.lakes = lakes
         self._gateways = gateways
+        self._columns = columns
         self._lock = threading.Lock()
         self._tables: dict[str, tuple[int, duckdb.DuckDBPyConnection]] = {}
         self._logs: dict[str, DeltaTable] = {}
@@ -142,9 +150,9 @@ class LakeReader:
         version = (self.version("statistics"), self.version("mast"))
         held = self._slices.get(span)
         if held is None or held[0] != version:
-            rows = self._ask("statistics", lambda lake: take(lake, "statistics", STATISTICS, span))
+            rows = self._take("statistics", span)
             try:
-                of_mast = self._ask("mast", lambda lake: take(lake, "mast", MAST, span))
+                of_mast = self._take("mast", span)
             except Missing:
                 of_mast = None
             held = (version, MastSlice(rows, of_mast))
@@ -156,6 +164,9 @@ class LakeReader:
             ):
                 self._slices.popitem(last=False)
         return held[1]
+
+    def _take(self, table: str, span: Span) -> Any:
+        return self._ask(table, lambda lake: take(lake, table, self._columns[table], span))
 
     def _ask(self, table: str, question: Callable[[duckdb.DuckDBPyConnection], _Answer]) -> _Answer:
         """Once more from a table opened anew: compaction takes files away that the log had named."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cloud.dashboard.reading import Frame, LakeReader
 from cloud.errors import CloudError
+from cloud.masts.reading import Frame, LakeReader
 
 DAY_MS: Final = 86_400_000
+FOREVER_MS: Final = 100_000 * DAY_MS
 
 
 @dataclass(frozen=True)
@@ -20,11 +22,17 @@ class Channel:
     unit: str
     height_m: float | None = None
     twin: str | None = None
+    kind: str = "linear"
+
+    @property
+    def is_direction(self) -> bool:
+        """Whether its means are those of unit vectors."""
+        return self.kind == "direction"
 
 
 @dataclass(frozen=True)
 class Mast:
-    """What a mast is. ``begin_ms`` and ``end_ms`` its statistics' whole time; ``missing`` is in words."""
+    """What a mast is. ``begin_ms`` and ``end_ms`` are its statistics' time; ``missing`` is in words."""
 
     gateway: str
     channels: tuple[Channel, ...]
@@ -57,20 +65,21 @@ class Mast:
         )
 
 
-def read_mast(reader: LakeReader, gateway: str) -> Mast:
-    """What the lake has of a mast. Raises Missing without statistics, LakeError."""
+def read_mast(reader: LakeReader, gateway: str, begin_ms: int = 0, end_ms: int = FOREVER_MS) -> Mast:
+    """What the lake has of a mast from and to, exclusive; records and site are the newest until then.
+
+    Raises Missing without statistics, LakeError.
+    """
     found = reader.read(
         "statistics",
-        "SELECT channel, any_value(quantity) AS quantity, any_value(unit) AS unit, "
+        "SELECT channel, any_value(quantity) AS quantity, any_value(unit) AS unit, "  # noqa: S608
         "epoch_ms(min(interval_start)) AS begin_at, epoch_ms(max(interval_start)) AS end_at, "
-        "list(DISTINCT interval_s) AS intervals FROM statistics WHERE gateway = ? GROUP BY channel "
-        "ORDER BY channel",
+        "list(DISTINCT interval_s) AS intervals FROM statistics WHERE gateway = ? "
+        f"AND {within('interval_start', begin_ms, end_ms)} GROUP BY channel ORDER BY channel",
         [gateway],
     ).dicts()
     missing: list[str] = []
-    records = _or_nothing(reader, "channels", "channel, sensor, quantity, height_m, pair", gateway, missing)
-    sites = _or_nothing(reader, "sites", _SITE, gateway, missing)
-    newest = {row["channel"]: row for row in sorted(records, key=lambda row: row["valid_from_at"] or 0)}
+    newest = _in_force(_or_nothing(reader, "channels", _RECORD, gateway, missing), end_ms)
     sensors = {row["sensor"]: row["channel"] for row in newest.values()}
     channels = []
     for row in found:
@@ -81,8 +90,8 @@ def read_mast(reader: LakeReader, gateway: str) -> Mast:
         named_by = [
             each["channel"]
             for each in newest.values()
-            if each["pair"] == record.get("sensor")
-            and each["pair"] in sensors
+            if each.get("pair") == record.get("sensor")
+            and each.get("pair") in sensors
             and each["quantity"] == quantity
         ]
         channels.append(
@@ -92,6 +101,7 @@ def read_mast(reader: LakeReader, gateway: str) -> Mast:
                 row["unit"],
                 record.get("height_m"),
                 twin or next(iter(named_by), None),
+                record.get("kind") or ("direction" if quantity == "wind_direction" else "linear"),
             )
         )
     intervals = sorted({each for row in found for each in row["intervals"]})
@@ -101,21 +111,52 @@ def read_mast(reader: LakeReader, gateway: str) -> Mast:
         tuple(intervals),
         min((row["begin_at"] for row in found), default=0),
         max((row["end_at"] for row in found), default=0) + 1000 * (intervals or [0])[-1],
-        max(sites, key=lambda row: row["valid_from_at"], default={}),
+        read_site(reader, gateway, end_ms, missing),
         tuple(missing),
     )
 
 
-_SITE: Final = "name, owner, latitude, longitude, elevation_m, utc_offset_min"
+def within(time: str, begin_ms: int, end_ms: int) -> str:
+    """The condition that a time of a table that has a ``date`` lies there: other days' files aren't read."""
+    if (begin_ms, end_ms) == (0, FOREVER_MS):
+        return "true"
+    begin, end = (f"make_timestamp({1000 * each})" for each in (begin_ms, end_ms))
+    return (
+        f"{time}::TIMESTAMP >= {begin} AND {time}::TIMESTAMP < {end} "
+        f"AND date BETWEEN {begin}::DATE AND {end}::DATE"
+    )
+
+
+def read_site(reader: LakeReader, gateway: str, end_ms: int, missing: list[str]) -> dict[str, Any]:
+    """The mast's site as it was before then, else its first; empty without. ``missing`` gets why."""
+    sites = _or_nothing(reader, "sites", _SITE, gateway, missing)
+    sites.sort(key=lambda row: row["valid_from_at"])
+    return next((row for row in reversed(sites) if row["valid_from_at"] < end_ms), next(iter(sites), {}))
+
+
+def _in_force(records: list[dict[str, Any]], end_ms: int) -> dict[str, dict[str, Any]]:
+    """Each channel's newest record of those from before then, else its first."""
+    newest: dict[str, dict[str, Any]] = {}
+    for row in sorted(records, key=lambda row: row["valid_from_at"] or 0):
+        if row["channel"] not in newest or (row["valid_from_at"] or 0) < end_ms:
+            newest[row["channel"]] = row
+    return newest
+
+
+_RECORD: Final = ("channel", "sensor", "quantity", "height_m", "pair", "kind")
+_SITE: Final = ("name", "owner", "latitude", "longitude", "elevation_m", "utc_offset_min")
 
 
 def _or_nothing(
-    reader: LakeReader, table: str, columns: str, gateway: str, missing: list[str]
+    reader: LakeReader, table: str, columns: Sequence[str], gateway: str, missing: list[str]
 ) -> list[dict[str, Any]]:
+    """Rows of a table, without the columns that one of an older version lacks."""
+    names = ", ".join(f"'{each}'" for each in columns)
     try:
         return reader.read(
             table,
-            f"SELECT {columns}, epoch_ms(valid_from) AS valid_from_at FROM {table} WHERE gateway = ?",  # noqa: S608
+            f"SELECT COLUMNS(lambda each: each IN ({names})), epoch_ms(valid_from) AS valid_from_at "  # noqa: S608
+            f"FROM {table} WHERE gateway = ?",
             [gateway],
         ).dicts()
     except CloudError as error:
