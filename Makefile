@@ -147,7 +147,8 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
 # requirements.lock is a part of requirements-dev.lock; systemd-python has no wheel, and a demo no journal.
 lock:
 	$(BIN)/python -m pip install --quiet uv
-	$(COMPILE) --extra pi --extra modbus --extra spark --extra anomaly --extra analyst --extra dashboard --extra notify --extra dev \
+	$(COMPILE) --extra pi --extra modbus --extra spark --extra anomaly --extra analyst --extra dashboard --extra report \
+	  --extra notify --extra dev \
 	  pyproject.toml -o requirements-dev.lock
 	$(COMPILE) --constraint requirements-dev.lock --no-emit-package systemd-python \
 	  --extra pi --extra modbus --extra spark --extra analyst --extra dashboard pyproject.toml -o requirements.lock

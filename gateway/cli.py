@@ -66,6 +66,10 @@ COMMANDS: Final = {
         "", "pages over the tables of a lake: fleet, masts, alerts", ("nicegui", "duckdb", "deltalake"),
         "the pages need the extra 'dashboard': pip install 'fieldgate[dashboard]'",
     ),
+    "report": Command(
+        "", "a mast's month as HTML or PDF", ("duckdb", "deltalake"),
+        "reports need the extra 'analyst', PDF 'report': pip install 'fieldgate[report]'",
+    ),
     "notify": Command(
         "", "send alerts to people: mail, chat, webhooks", ("apprise",),
         "notifications need the extra 'notify': pip install 'fieldgate[notify]'",
@@ -166,6 +170,12 @@ def _dashboard(arguments: Sequence[str]) -> int:
     return run(list(arguments))
 
 
+def _report(arguments: Sequence[str]) -> int:
+    from cloud.report.command import run
+
+    return run(list(arguments))
+
+
 def _notify(arguments: Sequence[str]) -> int:
     from cloud.notify.command import run
 
@@ -173,7 +183,8 @@ def _notify(arguments: Sequence[str]) -> int:
 
 
 _PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
-    "jobs": _jobs, "query": _query, "import": _import, "dashboard": _dashboard, "notify": _notify,
+    "jobs": _jobs, "query": _query, "import": _import, "dashboard": _dashboard, "report": _report,
+    "notify": _notify,
 }  # fmt: skip
 """Commands that parse their arguments themselves."""
 

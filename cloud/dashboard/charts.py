@@ -19,11 +19,10 @@ from cloud.dashboard.plots import (
     plain,
     rounded,
 )
+from cloud.masts.numbers import IEC_CLASSES, iec_turbulence
 from cloud.masts.reading import Frame
 
 _SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
-_CLASSES: Final = (("A", 0.16), ("B", 0.14), ("C", 0.12))
-"""IEC 61400-1's classes of turbulence by their reference intensity at 15 m/s."""
 
 
 def series_data(frame: Frame) -> list[list[list[Any]]]:
@@ -267,10 +266,10 @@ def turbulence(frame: Frame) -> Options:
     speeds = [at / 2 for at in range(7, 2 * max((int(row["speed_mps"]) for row in rows), default=15) + 5)]
     drawn: list[Options] = [
         {"type": "line", "name": f"IEC {name}", "data": [[v,
-         rounded(100 * at_15 * (0.75 + 5.6 / v))] for v in speeds],
+         rounded(100 * iec_turbulence(at_15, v))] for v in speeds],
          "showSymbol": False, "lineStyle": {"color": INK, "width": 1, "type": kind},
           "itemStyle": {"color": INK}}
-        for (name, at_15), kind in zip(_CLASSES, ("solid", "dashed", "dotted"), strict=True)
+        for (name, at_15), kind in zip(IEC_CLASSES, ("solid", "dashed", "dotted"), strict=True)
     ]  # fmt: skip
     for name, column, colour in (("mean", "mean", BLUE), ("90th percentile", "p90", ORANGE)):
         drawn.append({"type": "line", "name": name, "data": [[row["speed_mps"],

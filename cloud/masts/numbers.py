@@ -52,7 +52,7 @@ def series(view: View, channel: str, begin_ms: int, end_ms: int, points: int = P
     """
     step = 1000 * view.span.interval_s
     step *= max(1, math.ceil((end_ms - begin_ms) / step / points))
-    kinds = {"wind_direction": _DIRECTION, "precipitation": "sum(sum)", "energy": "sum(sum)"}
+    kinds = {"wind_direction": VECTOR_MEAN, "precipitation": "sum(sum)", "energy": "sum(sum)"}
     value = kinds.get(
         view.channel.quantity, "sum(avg * count) / nullif(sum(count) FILTER (avg IS NOT NULL), 0)"
     )
@@ -72,9 +72,10 @@ def series(view: View, channel: str, begin_ms: int, end_ms: int, points: int = P
     )
 
 
-_DIRECTION: Final = (
+VECTOR_MEAN: Final = (
     "(degrees(atan2(sum(sin(radians(avg)) * count), sum(cos(radians(avg)) * count))) + 360.0) % 360.0"
 )
+"""Mean direction of rows of statistics, weighted by samples."""
 
 
 def wind_rose(view: View) -> Frame:
@@ -92,11 +93,11 @@ def wind_rose(view: View) -> Frame:
 def distribution(view: View) -> Frame:
     """Share of intervals by speed, in bins of 1 m/s, and that of the Weibull distribution."""
     (cup,) = view.need(view.cup)
-    (moments,) = view.held.read(f"SELECT avg(avg), avg(avg ** 3) {_VALID}", [cup]).rows
+    (moments,) = view.held.read(f"SELECT avg(avg), avg(avg ** 3) {VALID}", [cup]).rows
     fitted = weibull(*moments)
     rows = view.held.read(
         f"SELECT floor(avg) AS from_mps, count(*) AS intervals, count(*) / sum(count(*)) OVER () AS share "
-        f"{_VALID} GROUP BY ALL ORDER BY 1",
+        f"{VALID} GROUP BY ALL ORDER BY 1",
         [cup],
     ).rows
     counted = {row[0]: row for row in rows}
@@ -108,7 +109,9 @@ def distribution(view: View) -> Frame:
     )
 
 
-_VALID: Final = "FROM statistics WHERE channel = ? AND version > 0 AND recovery >= 0.5 AND avg IS NOT NULL"
+IS_VALID: Final = "version > 0 AND recovery >= 0.5 AND avg IS NOT NULL"
+"""Closed intervals with a value of half of their samples and more."""
+VALID: Final = f"FROM statistics WHERE channel = ? AND {IS_VALID}"
 
 
 def weibull(mean: float | None, mean_cube: float | None) -> tuple[float, float] | None:
@@ -137,11 +140,11 @@ def _weibull_below(speed: float, fitted: tuple[float, float] | None) -> float:
 
 def diurnal(view: View) -> Frame:
     """The channel by hour of the site's day, and by month where there are several."""
-    mean = _DIRECTION if view.channel.quantity == "wind_direction" else "avg(avg)"
+    mean = VECTOR_MEAN if view.channel.quantity == "wind_direction" else "avg(avg)"
     return view.held.read(
         f"""SELECT strftime(local, '%Y-%m') AS month, hour(local) AS hour, {mean} AS mean,
             quantile_cont(avg, 0.1) AS p10, quantile_cont(avg, 0.9) AS p90, count(*) AS intervals
-        FROM (SELECT *, (interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP AS local {_VALID})
+        FROM (SELECT *, (interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP AS local {VALID})
         GROUP BY ALL ORDER BY ALL""",  # noqa: S608 - numbers and texts of ours
         [view.channel.name],
     )
@@ -193,6 +196,15 @@ def turbulence(view: View) -> Frame:
     )
 
 
+IEC_CLASSES: Final = (("A", 0.16), ("B", 0.14), ("C", 0.12))
+"""IEC 61400-1's classes of turbulence by their reference intensity at 15 m/s."""
+
+
+def iec_turbulence(at_15: float, speed_mps: float) -> float:
+    """Intensity by IEC 61400-1's normal turbulence model."""
+    return at_15 * (0.75 + 5.6 / speed_mps)
+
+
 def pair(view: View) -> Frame:
     """A cup and its twin in up to 1,500 intervals."""
     cup = view.cup
@@ -224,7 +236,7 @@ def sun(view: View) -> Frame:
     (name,) = view.need(next(iter(view.mast.of("irradiance")), None))
     return view.held.read(
         f"""SELECT hour(local) + minute(local) / 60 AS hour, avg(avg) AS mean, max(avg) AS highest
-        FROM (SELECT *, (interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP AS local {_VALID})
+        FROM (SELECT *, (interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP AS local {VALID})
         GROUP BY ALL ORDER BY 1""",  # noqa: S608 - numbers and texts of ours
         [name],
     )

@@ -10,7 +10,9 @@ from typing import Final
 
 from gateway import cli
 
-NOT_PACKAGED: Final = frozenset({"jobs", "query", "import", "dashboard", "notify", "simulate", "demo"})
+NOT_PACKAGED: Final = frozenset(
+    {"jobs", "query", "import", "dashboard", "report", "notify", "simulate", "demo"}
+)
 """Commands that need Spark, Java or the analysts' packages, which a mast has not, or are for a cluster."""
 
 

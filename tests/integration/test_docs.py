@@ -27,6 +27,7 @@ from cloud.importing.command import parser as import_parser
 from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
 from cloud.notify.command import parser as notify_parser
+from cloud.report.command import parser as report_parser
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.channel_records import parse_channel
 from cloud.wire.reading_records import parse_reading
@@ -91,6 +92,7 @@ PASSED_ON: Final = {
     "query": query_parser,
     "import": import_parser,
     "dashboard": dashboard_parser,
+    "report": report_parser,
     "notify": notify_parser,
 }
 

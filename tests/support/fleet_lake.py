@@ -152,6 +152,8 @@ def _rows(
          2 * avg - top) if wind else 2 * avg - top),
         "max": nan if direction else np.where(out, np.nan, top),
         "gust": np.where(out | (not wind), np.nan, avg + 0.85 * (top - avg)),
+        "max_time": starts + np.arange(n) * 7 % INTERVAL_S * np.timedelta64(1, "s"),
+        "gust_time": starts + np.arange(n) * 11 % (INTERVAL_S - 3) * np.timedelta64(1, "s"),
         "cube_mean": np.where(out | (not wind), np.nan, avg**3 + 3 * avg * sd**2),
         "count": count, "expected": expected, "recovery": count / expected, "period_ms": 1000,
         "n_good": count, "n_not_evaluated": np.zeros(n, int), "n_suspect": suspect, "n_fail": fail,
@@ -220,19 +222,13 @@ def _write_records(lake: Path, ids: list[str], blocks: Any, starts: Any, chance:
         by = {rows["channel"]: rows for rows in blocks[at]}
         at_ = slice(len(starts) - half, None)
         cups_ti = [name for name, _, _ in CUPS]
-        ti = [
-            [
-                (name, float(by[name]["sd"][row] / by[name]["avg"][row]))
-                for name in cups_ti
-                if by[name]["avg"][row] > 3
-            ]
-            for row in range(len(starts))[at_]
-        ]
+        ti, power, pairs = (_maps(by, cups_ti, of) for of in (_intensity, _power, _difference))
         low, high = by[CUPS[0][0]]["avg"][at_], by[CUPS[4][0]]["avg"][at_]
         if at < 1000:
             write(lake, schemas.MAST, {
                 "gateway": [gateway] * half, "interval_s": [INTERVAL_S] * half, "interval_start": starts[at_],
                 "date": starts[at_].astype("datetime64[D]"), "turbulence_intensity": _map(ti),
+                "wind_power_density": _map(power), "pair_difference": _map(pairs),
                 "shear_alpha": np.log(high / low) / np.log(2.5), "air_density": np.full(half, 0.99),
                 "insolation": by["pyranometer.irradiance"]["avg"][at_] / 6, "version": [1] * half,
             })  # fmt: skip
@@ -241,6 +237,29 @@ def _write_records(lake: Path, ids: list[str], blocks: Any, starts: Any, chance:
 def hash_of(*texts: str) -> int:
     """The same in each process."""
     return zlib.crc32("/".join(texts).encode())
+
+
+def _maps(by: dict[str, Any], names: list[str], of: Any) -> list[Any]:
+    columns = [(name, of(by, name)) for name in names]
+    columns = [(name, values.tolist()) for name, values in columns if values is not None]
+    n = len(columns[0][1])
+    return [
+        [(name, values[row]) for name, values in columns if values[row] == values[row]] for row in range(n)
+    ]
+
+
+def _intensity(by: dict[str, Any], name: str) -> Any:
+    return np.where(by[name]["avg"] > 3, by[name]["sd"] / by[name]["avg"], np.nan)
+
+
+def _power(by: dict[str, Any], name: str) -> Any:
+    return 0.5 * 0.99 * by[name]["cube_mean"]
+
+
+def _difference(by: dict[str, Any], name: str) -> Any:
+    """Of the primaries, those on the side a."""
+    twin = name.replace("a.wind_speed", "b.wind_speed")
+    return None if twin == name else by[name]["avg"] - by[twin]["avg"]
 
 
 def _map(rows: list[Any]) -> Any:

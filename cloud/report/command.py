@@ -1,0 +1,87 @@
+"""``fieldgate report``: a mast's month as HTML or PDF. Needs the extra ``analyst``, a PDF ``report``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from cloud.errors import CloudError
+from cloud.lake.query import config_for, lakes_of
+from cloud.masts.reading import LakeReader
+from cloud.report.figures import HELD
+from cloud.report.month import Month
+from cloud.report.page import read_report, write_page
+from cloud.report.pdf import pdf_of, require
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    arguments = argparse.ArgumentParser(
+        prog="fieldgate report",
+        description="A mast's month in the site's time, as one HTML file or a PDF. It says what is missing.",
+    )
+    arguments.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
+    arguments.add_argument("--month", required=True, metavar="YYYY-MM", help="such as 2026-11")
+    arguments.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help=".html or .pdf (default MAST-YYYY-MM.html)"
+    )
+    arguments.add_argument(
+        "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
+    )
+    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+    arguments.add_argument(
+        "--interval", type=int, metavar="S", help="length of the intervals in seconds (default 600, else the "
+        "shortest there is)"
+    )  # fmt: skip
+    return arguments
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes the report and prints its path; exit status 1 on an error, which goes to stderr in one line."""
+    options = parser().parse_args(argv)
+    try:
+        print_report(options, now_ms=time.time_ns() // 1_000_000)
+    except CloudError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
+    """As the command does, at a moment. Raises CloudError."""
+    month = Month.read(options.month)
+    given: Path = options.output or Path(f"{options.mast}-{month}.html")
+    if given.suffix.lower() not in (".html", ".pdf"):
+        raise CloudError(f"-o {given}: the file's name ends in .html or .pdf")
+    if given.suffix.lower() == ".pdf":
+        # At once, not after the sums.
+        require()
+    named = [options.lake] if options.lake else []
+    reader = LakeReader(lakes_of(named, config_for(named, options.cloud)), columns=HELD)
+    reader.look()
+    report = read_report(reader, options.mast, month, now_ms=now_ms, interval_s=options.interval)
+    page = write_page(report, now_ms=now_ms, version=_version())
+    _write(given, pdf_of(page) if given.suffix.lower() == ".pdf" else page.encode())
+    sys.stdout.write(f"{given}\n")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """The whole file or none of it. Raises CloudError."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)  # noqa: PTH105 - Path.replace is the same
+    except OSError as error:
+        raise CloudError(f"-o {path}: {error.strerror}") from error
+
+
+def _version() -> str:
+    try:
+        return version("fieldgate")
+    except PackageNotFoundError:
+        return "(not installed)"

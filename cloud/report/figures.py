@@ -1,0 +1,259 @@
+"""The numbers of a report, as rows: sums of one month's statistics and of the table ``mast``.
+
+Where nothing else is said, intervals count that are closed, with a value of half of their samples and more
+(``IS_VALID``); extremes are those of every closed interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cloud.masts.mast import Channel, Mast
+from cloud.masts.numbers import IS_VALID, VECTOR_MEAN, View, diurnal, shear, weibull
+from cloud.masts.reading import MAST, STATISTICS, Frame, Missing
+from cloud.report.month import Month, intervals_in
+
+HELD: Final = {
+    "statistics": STATISTICS | {"max_time": "TIMESTAMPTZ", "gust_time": "TIMESTAMPTZ", "n_missing": "BIGINT"},
+    "mast": MAST | dict.fromkeys(("wind_power_density", "pair_difference"), "MAP(VARCHAR, DOUBLE)"),
+}
+"""Columns that a report holds, by table."""
+
+
+@dataclass(frozen=True)
+class MonthView:
+    """One mast's month. ``until_ms`` is its end, of a month that isn't over that of the newest interval."""
+
+    view: View
+    month: Month
+    until_ms: int
+
+    @property
+    def mast(self) -> Mast:
+        """Whose it is."""
+        return self.view.mast
+
+    @property
+    def due(self) -> int:
+        """Intervals from the month's beginning until ``until_ms``."""
+        return intervals_in(self.month.begin_ms, self.until_ms, self.view.span.interval_s)
+
+    def read(self, sql: str, *values: Any) -> Frame:
+        """Rows of ``statistics`` and ``mast`` of the month. Raises Missing for ``mast`` without one."""
+        return self.view.held.read(sql, values)
+
+    @property
+    def local(self) -> str:
+        """SQL of an interval's start in the site's time."""
+        return f"(interval_start + to_minutes({self.month.offset_min}))::TIMESTAMP"
+
+
+def recovery(view: MonthView, others: Collection[str] = ()) -> Frame:
+    """Each channel's recovery by intervals and by samples, shares of all that the month had.
+
+    ``others`` are channels that were to measure and may have no row at all.
+    """
+    found = view.read(
+        f"""SELECT channel, count(*) AS rows, count(*) FILTER ({IS_VALID}) AS valid,
+            sum(count)::BIGINT AS samples, sum(recovery) AS recovered, sum(n_suspect)::BIGINT AS suspect,
+            sum(n_fail)::BIGINT AS fail, sum(n_missing)::BIGINT AS missing
+        FROM statistics WHERE version > 0 GROUP BY channel"""  # noqa: S608 - texts of ours
+    ).dicts()
+    by_channel = {row["channel"]: row for row in found}
+    rows = []
+    for name in sorted({*by_channel, *others}):
+        row = by_channel.get(name) or dict.fromkeys(_COUNTED, 0)
+        rows.append(
+            (name, view.due, row["valid"], row["valid"] / view.due, row["samples"] or 0,
+             (row["recovered"] or 0.0) / view.due, row["suspect"] or 0, row["fail"] or 0,
+             row["missing"] or 0, max(0, view.due - row["rows"]))
+        )  # fmt: skip
+    return Frame(
+        ("channel", "due", "valid", "by_intervals", "samples", "by_samples", "suspect", "fail", "missing",
+         "without_row"), rows,
+    )  # fmt: skip
+
+
+_COUNTED: Final = ("rows", "valid", "samples", "recovered", "suspect", "fail", "missing")
+
+
+def coverage(view: MonthView) -> Frame:
+    """Share of samples of each channel on each of the site's days, of those due on it until now."""
+    step = 1000 * view.view.span.interval_s
+    return view.read(
+        f"""WITH slots AS (
+            SELECT day(make_timestamp(1000 * range) + to_minutes({view.month.offset_min})) AS day,
+                count(*) AS due
+            FROM range({-(-view.month.begin_ms // step) * step}, {view.until_ms}, {step}) GROUP BY ALL
+        ), found AS (
+            SELECT channel, day({view.local}) AS day, sum(recovery) AS recovered FROM statistics
+            WHERE version > 0 GROUP BY ALL
+        ), all_channels AS (SELECT DISTINCT channel FROM statistics)
+        SELECT channel, day, coalesce(recovered, 0) / due AS recovery
+        FROM slots CROSS JOIN all_channels LEFT JOIN found USING (channel, day) ORDER BY ALL"""  # noqa: S608
+    )
+
+
+def means(view: MonthView) -> Frame:
+    """Each channel's mean (of directions of vectors), spread of intervals' means, extremes, and sum."""
+    around = [each.name for each in view.mast.channels if each.is_direction]
+    return view.read(
+        f"""WITH closed AS (
+            SELECT channel, any_value(unit) AS unit, min(min) AS lowest, max(max) AS highest,
+                epoch_ms(arg_max(max_time, max)) AS highest_at, sum(sum) AS sum
+            FROM statistics WHERE version > 0 GROUP BY channel
+        ), valid AS (
+            SELECT channel, {VECTOR_MEAN} AS direction, avg(avg) AS mean, stddev_samp(avg) AS sd,
+                count(*) AS intervals
+            FROM statistics WHERE {IS_VALID} GROUP BY channel
+        )
+        SELECT channel, unit, if(list_contains($1, channel), direction, mean) AS mean,
+            if(list_contains($1, channel), NULL, sd) AS sd, lowest, highest, highest_at, sum,
+            coalesce(intervals, 0) AS intervals
+        FROM closed LEFT JOIN valid USING (channel) ORDER BY channel""",  # noqa: S608 - texts of ours
+        around,
+    )
+
+
+def wind(view: MonthView) -> Frame:
+    """Each cup's mean, highest gust, Weibull's A and k, and from ``mast`` power density and turbulence.
+
+    Without that table the last three are null.
+    """
+    cups = view.mast.of("wind_speed")
+    rows = view.read(
+        f"""SELECT channel, avg(avg) FILTER ({IS_VALID}) AS mean, avg(avg ** 3) FILTER ({IS_VALID}) AS cube,
+            max(gust) AS gust, epoch_ms(arg_max(gust_time, gust)) AS gust_at, max(max) AS highest,
+            epoch_ms(arg_max(max_time, max)) AS highest_at
+        FROM statistics WHERE version > 0 AND list_contains($1, channel) GROUP BY channel""",  # noqa: S608
+        [each.name for each in cups],
+    ).dicts()
+    by_channel = {row["channel"]: row for row in rows}
+    power = _of_map(view, "wind_power_density")
+    turbulence = _of_map(view, "turbulence_intensity")
+    found = []
+    for cup in cups:
+        row = by_channel.get(cup.name, {})
+        fitted = weibull(row.get("mean"), row.get("cube")) or (None, None)
+        found.append(
+            (cup.name, cup.height_m, row.get("mean"), *fitted, power.get(cup.name, {}).get("mean"),
+             turbulence.get(cup.name, {}).get("mean"), *(row.get(each) for each in
+             ("gust", "gust_at", "highest", "highest_at")))
+        )  # fmt: skip
+    return Frame(
+        ("channel", "height_m", "mean", "weibull_a_mps", "weibull_k", "power_density", "turbulence", "gust",
+         "gust_at", "highest", "highest_at"), found,
+    )  # fmt: skip
+
+
+def sectors(view: MonthView, number: int = 12) -> Frame:
+    """By sector of the vane: share, mean speed, Weibull's A and k, of intervals with both values."""
+    view_ = view.view
+    cup, vane = view_.need(view_.cup, view.mast.vane_for(view_.cup))
+    rows = view.read(
+        """WITH placed AS (FROM by_sector($1, $2, $3) WHERE speed + direction IS NOT NULL)
+        SELECT sector, count(*) AS intervals, count(*) / sum(count(*)) OVER () AS share, avg(speed) AS mean,
+            avg(speed ** 3) AS cube
+        FROM placed GROUP BY ALL ORDER BY ALL""",
+        cup,
+        vane,
+        number,
+    ).rows
+    return Frame(
+        ("sector", "intervals", "share", "mean", "weibull_a_mps", "weibull_k"),
+        [(*row[:4], *(weibull(row[3], row[4]) or (None, None))) for row in rows],
+    )
+
+
+def profile_exponent(view: MonthView) -> float | None:
+    """The exponent of the power law through the mean speeds of ``shear``, by least squares of logarithms."""
+    points = [(math.log(row["height_m"]), math.log(row["mean_speed"]))
+              for row in shear(view.view).dicts() if row["mean_speed"]]  # fmt: skip
+    if len(points) < 2:
+        return None
+    x, y = (sum(each) / len(points) for each in zip(*points, strict=True))
+    slope: float = sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+    return slope
+
+
+def by_hour(view: MonthView) -> tuple[list[Channel], list[list[float | None]]]:
+    """Channels that a mean day is shown of, and for each of the 24 local hours the mean of each."""
+    chosen = _of_the_day(view.mast)
+    means: list[list[float | None]] = [[None] * len(chosen) for _ in range(24)]
+    for at, channel in enumerate(chosen):
+        for row in diurnal(replace(view.view, channel=channel)).dicts():
+            means[row["hour"]][at] = row["mean"]
+    return chosen, means
+
+
+def _of_the_day(mast: Mast) -> list[Channel]:
+    """A cup of each height, and one of each other quantity that has a course of the day."""
+    of_height = {each.height_m: each for each in reversed(mast.of("wind_speed"))}
+    cups = sorted(of_height.values(), key=lambda each: -(each.height_m or 0.0))
+    others = (mast.of(each)[:1] for each in ("temperature", "humidity", "pressure", "irradiance"))
+    return [*cups, *(channel for found in others for channel in found)]
+
+
+def density(view: MonthView) -> dict[str, Any]:
+    """Air density of ``mast``: mean, lowest, highest, intervals."""
+    return view.read(
+        "SELECT avg(air_density) AS mean, min(air_density) AS lowest, max(air_density) AS highest, "
+        "count(air_density) AS intervals FROM mast"
+    ).dicts()[0]
+
+
+def pairs(view: MonthView) -> Frame:
+    """Each pair's difference in ``mast``, the primary less its twin."""
+    twins = {each.name: each.twin for each in view.mast.channels}
+    rows = [
+        (name, twins.get(name), view.mast.named(name).unit if name in twins else "",  # type: ignore[union-attr]
+         row["mean"], row["sd"], row["lowest"], row["highest"], row["intervals"])
+        for name, row in sorted(_of_map(view, "pair_difference", needed=True).items())
+    ]  # fmt: skip
+    return Frame(("primary", "twin", "unit", "mean", "sd", "lowest", "highest", "intervals"), rows)
+
+
+def gaps(view: MonthView) -> Frame:
+    """Periods of the month in which a channel has no valid reading, with or without rows; the longest first.
+
+    A period of the whole mast, in which no channel has one, is of the channel ''.
+    """
+    step = 1000 * view.view.span.interval_s
+    return view.read(
+        f"""WITH slots AS (
+            SELECT range AS slot FROM range({-(-view.month.begin_ms // step)}, {-(-view.until_ms // step)})
+        ), measured AS (
+            SELECT channel, epoch_ms(interval_start) // {step} AS slot FROM statistics
+            WHERE version > 0 AND count > 0
+        ), all_channels AS (SELECT DISTINCT channel FROM statistics),
+        silent AS (SELECT '' AS channel, slot FROM slots ANTI JOIN measured USING (slot)),
+        absent AS (
+            FROM silent UNION ALL
+            SELECT channel, slot FROM (FROM slots CROSS JOIN all_channels)
+                ANTI JOIN measured USING (channel, slot)
+                ANTI JOIN silent USING (slot)
+        ), islands AS (
+            SELECT *, slot - row_number() OVER (PARTITION BY channel ORDER BY slot) AS island FROM absent
+        )
+        SELECT channel, min(slot) * {step} AS begin_at, (max(slot) + 1) * {step} AS end_at,
+            count(*) AS intervals
+        FROM islands GROUP BY channel, island ORDER BY intervals DESC, begin_at, channel"""  # noqa: S608
+    )
+
+
+def _of_map(view: MonthView, column: str, *, needed: bool = False) -> dict[str, dict[str, Any]]:
+    """Mean, spread and extremes of each key of one of ``mast``'s maps. Raises Missing if it is needed."""
+    try:
+        rows = view.read(
+            f"""SELECT each.key AS channel, avg(each.value) AS mean, stddev_samp(each.value) AS sd,
+                min(each.value) AS lowest, max(each.value) AS highest, count(each.value) AS intervals
+            FROM (SELECT unnest(map_entries({column})) AS each FROM mast) GROUP BY ALL"""  # noqa: S608
+        ).dicts()
+    except Missing:
+        if needed:
+            raise
+        return {}
+    return {row["channel"]: row for row in rows}

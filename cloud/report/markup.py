@@ -1,0 +1,102 @@
+"""HTML as elements: texts are escaped wherever they come from."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from typing import Final
+
+Node = ET.Element | str | None
+
+
+def tag(name: str, /, *children: Node, **attributes: object) -> ET.Element:
+    """An element; ``class_`` is ``class``, other underscores are hyphens. Attributes of None are left out."""
+    made = ET.Element(
+        name,
+        {
+            key.rstrip("_").replace("_", "-"): str(value)
+            for key, value in attributes.items()
+            if value is not None
+        },
+    )
+    for child in children:
+        add(made, child)
+    return made
+
+
+def add(parent: ET.Element, child: Node) -> None:
+    """Puts an element or a text to the end of another's."""
+    if isinstance(child, ET.Element):
+        parent.append(child)
+    elif child and len(parent):
+        parent[-1].tail = (parent[-1].tail or "") + child
+    elif child:
+        parent.text = (parent.text or "") + child
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> ET.Element:
+    """A table whose first ``texts`` columns are to the left, as are those with a * before their name."""
+    kinds = [None if at < texts or each.startswith("*") else "n" for at, each in enumerate(head)]
+    return tag(
+        "div",
+        tag(
+            "table",
+            tag(
+                "thead",
+                tag(
+                    "tr",
+                    *(
+                        tag("th", each.lstrip("*"), class_=kind, scope="col")
+                        for each, kind in zip(head, kinds, strict=True)
+                    ),
+                ),
+            ),
+            tag(
+                "tbody",
+                *(
+                    tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)))
+                    for row in rows
+                ),
+            ),
+        ),
+        class_="scroll",
+        tabindex="0",
+    )
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """With so many decimals; a dash for none, and thousands apart."""
+    if value is None or value != value:
+        return "–"
+    text = f"{value:,.{digits}f}"
+    return text.lstrip("-") if not text.strip("-0.") else text
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share as %. What isn't whole isn't shown as 100."""
+    if value is None:
+        return "–"
+    shown = number(100 * value, digits)
+    return number(100 - 0.1**digits, digits) if value < 1 and shown == number(100, digits) else shown
+
+
+def document(title: str, style: str, *body: Node) -> str:
+    """The whole file; nothing of it is elsewhere."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    html = tag(
+        "html",
+        tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("title", title),
+            tag("style", style),
+        ),
+        tag("body", *body),
+        lang="en",
+    )
+    return _DOCTYPE + ET.tostring(html, encoding="unicode", method="html") + "\n"
+
+
+_DOCTYPE: Final = "<!doctype html>\n"

@@ -1,0 +1,134 @@
+"""What tables other than the statistics say of a mast's month: records, flags by reason, runs, alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cloud.masts.mast import within
+from cloud.masts.reading import Frame, LakeReader
+from cloud.report.month import Month
+
+
+def columns_of(reader: LakeReader, table: str) -> set[str]:
+    """The columns that a table has; of an older version it may lack some. Raises Missing, LakeError."""
+    return set(reader.read(table, f"SELECT column_name FROM (DESCRIBE {table})").column("column_name"))  # noqa: S608
+
+
+def select(reader: LakeReader, table: str, wanted: Mapping[str, str]) -> str:
+    """A SELECT's list of columns, each an expression by its name; one the table lacks is null."""
+    there = columns_of(reader, table)
+    return ", ".join(
+        f'{sql or chr(34) + name + chr(34)} AS "{name}"' if (name in there or sql) else f'NULL AS "{name}"'
+        for name, sql in wanted.items()
+    )
+
+
+_RECORD: Final = dict.fromkeys(
+    ("channel", "cal", "sensor", "quantity", "unit", "raw_unit", "driver", "slope", "offset", "model",
+     "serial", "certificate", "lab", "height_m", "boom_deg", "pair", "in_force"), "",
+)  # fmt: skip
+
+
+def calibrations(reader: LakeReader, gateway: str, month: Month) -> list[dict[str, Any]]:
+    """Records of channels that were in force in the month, each with its ``periods`` in it (from, to).
+
+    A beginning or an end outside the month, or unknown, is None. Raises Missing, LakeError.
+    """
+    there = columns_of(reader, "channels")
+    extra = {
+        "calibrated": "calibrated::VARCHAR", "expires": "expires::VARCHAR",
+        "spans": "list_transform(periods, lambda each: [epoch_ms(each.\"begin\"), epoch_ms(each.\"end\")])",
+    }  # fmt: skip
+    needs = {"spans": "periods"}
+    wanted = _RECORD | {name: sql for name, sql in extra.items() if needs.get(name, name) in there}
+    rows = reader.read(
+        "channels",
+        f"SELECT {select(reader, 'channels', wanted)}, epoch_ms(valid_from) AS from_at, "  # noqa: S608
+        "epoch_ms(valid_to) AS to_at FROM channels WHERE gateway = ? ORDER BY channel, valid_from",
+        [gateway],
+    ).dicts()
+    found = []
+    for row in rows:
+        spans = row.get("spans") or [(row["from_at"], row["to_at"])]
+        row["periods"] = [
+            (begin if begin and begin > month.begin_ms else None, end if end and end < month.end_ms else None)
+            for begin, end in spans
+            if (begin or 0) < month.end_ms and (end is None or end > month.begin_ms)
+        ]
+        if row["periods"]:
+            found.append(row)
+    return found
+
+
+def flagged(reader: LakeReader, gateway: str, month: Month, interval_s: int) -> Frame:
+    """Periods of intervals next to each other with flagged readings of one channel and reason; longest first.
+
+    Quality 3, 4 and 9; ``readings`` is their number, ``worst`` the worst flag. Raises Missing, LakeError.
+    """
+    step = 1000 * interval_s
+    return reader.read(
+        "readings",
+        f"""WITH flagged AS (
+            SELECT channel, epoch_ms(time) // {step} AS slot, quality,
+                unnest(if(len(coalesce(reasons, [])) = 0, ['no reason'], reasons)) AS reason
+            FROM readings
+            WHERE gateway = ? AND quality > 2 AND {within("time", month.begin_ms, month.end_ms)}
+        ), slots AS (
+            SELECT channel, reason, slot, count(*) AS readings, max(quality) AS worst
+            FROM flagged GROUP BY ALL
+        ), islands AS (
+            SELECT *, slot - row_number() OVER (PARTITION BY channel, reason ORDER BY slot) AS island
+            FROM slots
+        )
+        SELECT channel, reason, min(slot) * {step} AS begin_at, (max(slot) + 1) * {step} AS end_at,
+            sum(readings)::BIGINT AS readings, max(worst) AS worst, count(*) AS intervals
+        FROM islands GROUP BY channel, reason, island
+        ORDER BY intervals DESC, begin_at, channel, reason""",  # noqa: S608 - numbers and texts of ours
+        [gateway],
+    )
+
+
+def runs(reader: LakeReader, gateway: str, month: Month) -> list[dict[str, Any]]:
+    """Runs of the gateway that reach into the month, and what they dropped, by reason."""
+    wanted = {"run": "", "state": "", "outbox_records": "", "drops_unknown": ""}
+    there = columns_of(reader, "runs")
+    drops = "map_entries(dropped_records)" if "dropped_records" in there else "NULL"
+    return reader.read(
+        "runs",
+        f"SELECT {select(reader, 'runs', wanted)}, {drops} AS drops, epoch_ms(started) AS begin_at, "  # noqa: S608
+        "epoch_ms(ended) AS end_at FROM runs WHERE gateway = ? AND started::TIMESTAMP < make_timestamp(?) "
+        "AND (ended IS NULL OR ended::TIMESTAMP >= make_timestamp(?)) ORDER BY started",
+        [gateway, 1000 * month.end_ms, 1000 * month.begin_ms],
+    ).dicts()
+
+
+def losses(reader: LakeReader, gateway: str) -> Frame:
+    """Readings that are missing for good, by channel, of all runs until now."""
+    return reader.read(
+        "presence",
+        "SELECT channel, pending, announced, lost FROM presence WHERE gateway = ? AND lost + announced > 0 "
+        "ORDER BY channel",
+        [gateway],
+    )
+
+
+def alerts(reader: LakeReader, gateway: str, month: Month) -> Frame:
+    """Alerts that stood in the month, the first raised first."""
+    return reader.read(
+        "alerts",
+        "SELECT rule, severity, channel, epoch_ms(raised_at) AS begin_at, epoch_ms(cleared_at) AS end_at, "
+        "value, detail, historical FROM alerts "
+        "WHERE gateway = ? AND raised_at::TIMESTAMP < make_timestamp(?) "
+        "AND (cleared_at IS NULL OR cleared_at::TIMESTAMP >= make_timestamp(?)) ORDER BY raised_at, rule",
+        [gateway, 1000 * month.end_ms, 1000 * month.begin_ms],
+    )
+
+
+def masts(reader: LakeReader) -> list[str]:
+    """Those that the lake has anything of."""
+    found: set[str] = set()
+    for table in ("sites", "channels", "presence", "statistics"):
+        if reader.version(table) >= 0:
+            found.update(reader.read(table, f"SELECT DISTINCT gateway FROM {table}").column("gateway"))  # noqa: S608
+    return sorted(found)
