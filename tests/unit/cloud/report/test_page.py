@@ -110,6 +110,8 @@ def test_a_month_that_is_over_counts_what_has_no_row(lake: Path) -> None:
     assert whole.view.due == 30 * 144
     assert found[CUP]["without_row"] == 30 * 144 - len(rows)
     assert found[CUP]["by_samples"] == pytest.approx(rows.recovery.sum() / (30 * 144), rel=1e-12)
+    valid = rows.avg.notna() & (rows.recovery >= 0.5)
+    assert found[CUP]["by_intervals"] == valid.sum() / (30 * 144)
     longest = figures.gaps(whole.view).dicts()[0]
     assert (longest["channel"], longest["intervals"]) == ("", 30 * 144 - len(rows))
     days = {
