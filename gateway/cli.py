@@ -70,6 +70,10 @@ COMMANDS: Final = {
         "", "a mast's month as HTML or PDF", ("duckdb", "deltalake"),
         "reports need the extra 'analyst', PDF 'report': pip install 'fieldgate[report]'",
     ),
+    "cleaning": Command(
+        "", "mark periods for analysts to leave out", ("duckdb", "deltalake"),
+        "the cleaning log needs the extra 'analyst': pip install 'fieldgate[analyst]'",
+    ),
     "notify": Command(
         "", "send alerts to people: mail, chat, webhooks", ("apprise",),
         "notifications need the extra 'notify': pip install 'fieldgate[notify]'",
@@ -176,6 +180,12 @@ def _report(arguments: Sequence[str]) -> int:
     return run(list(arguments))
 
 
+def _cleaning(arguments: Sequence[str]) -> int:
+    from cloud.lake.cleaning_command import run
+
+    return run(list(arguments))
+
+
 def _notify(arguments: Sequence[str]) -> int:
     from cloud.notify.command import run
 
@@ -184,7 +194,7 @@ def _notify(arguments: Sequence[str]) -> int:
 
 _PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "jobs": _jobs, "query": _query, "import": _import, "dashboard": _dashboard, "report": _report,
-    "notify": _notify,
+    "cleaning": _cleaning, "notify": _notify,
 }  # fmt: skip
 """Commands that parse their arguments themselves."""
 

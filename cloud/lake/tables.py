@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from cloud.config.model import StoreConfig
 from cloud.errors import CloudError
+from cloud.lake.clean_views import CLEAN_VIEWS, add_clean_view
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words
 from cloud.lake.parquet import add_table, quoted
 from cloud.lake.wind import add_wind_macros
@@ -35,6 +36,7 @@ FILLED_BY: Final = {
     "alerts": "fieldgate jobs run alerts",
     "recalibrations": "fieldgate jobs recalibrate",
     "imports": "fieldgate import",
+    "cleaning": "fieldgate cleaning",
 }
 """The contract's tables, and the command that fills each; searched for where folders can't be listed."""
 
@@ -168,8 +170,11 @@ class LazyLakes:
 
     def add(self, name: str) -> None:
         """Opens a table; letters in any case. Raises LakeError, where there is none or it can't be read."""
-        name = next((each for each in self.names if each.lower() == name.lower()), name)
+        name = next((each for each in (*self.names, *CLEAN_VIEWS) if each.lower() == name.lower()), name)
         if name in self._added:
+            return
+        if name in CLEAN_VIEWS:
+            self._add_clean(name)
             return
         if name not in self.names:
             raise LakeError(missing_table(self._lakes, name))
@@ -183,6 +188,14 @@ class LazyLakes:
             ]
             view = f"CREATE TEMP VIEW {quoted(name)} AS {' UNION ALL BY NAME '.join(selects)}"
             self.connection.execute(view)
+        self._added.add(name)
+
+    def _add_clean(self, name: str) -> None:
+        has_log = "cleaning" in self.names
+        self.add(CLEAN_VIEWS[name])
+        if has_log:
+            self.add("cleaning")
+        add_clean_view(self.connection, name, CLEAN_VIEWS[name], has_log=has_log)
         self._added.add(name)
 
     def _add_part(self, lake: str, name: str, view: str) -> None:

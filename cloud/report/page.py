@@ -18,7 +18,9 @@ from cloud.report.month import Month
 from cloud.report.sections import SECTIONS, Report
 
 _STYLE: Final = Path(__file__).with_name("style.css")
-_TABLES: Final = ("statistics", "mast", "readings", "channels", "sites", "runs", "presence", "alerts")
+_TABLES: Final = (
+    "statistics", "mast", "readings", "channels", "sites", "runs", "presence", "alerts", "cleaning",
+)  # fmt: skip
 _HALF_A_DAY_MS: Final = 14 * 3_600_000
 """No place on Earth is further from UTC."""
 

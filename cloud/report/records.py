@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cloud.lake.clean_views import IN_FORCE, WHOLE_MAST
 from cloud.masts.mast import within
+from cloud.masts.numbers import IS_VALID
 from cloud.masts.reading import Frame, LakeReader
+from cloud.report.figures import MonthView
 from cloud.report.month import Month
 
 
@@ -123,6 +126,57 @@ def alerts(reader: LakeReader, gateway: str, month: Month) -> Frame:
         "AND (cleared_at IS NULL OR cleared_at::TIMESTAMP >= make_timestamp(?)) ORDER BY raised_at, rule",
         [gateway, 1000 * month.end_ms, 1000 * month.begin_ms],
     )
+
+
+def cleaning(reader: LakeReader, view: MonthView) -> Frame:
+    """Marks of the cleaning log that reach into the month, and how many valid intervals each covers.
+
+    Raises Missing, LakeError.
+    """
+    month, gateway = view.month, view.mast.gateway
+    found = reader.read(
+        "cleaning",
+        f"""SELECT channel, epoch_ms("begin") AS begin_at, epoch_ms("end") AS end_at, reason, author
+        FROM ({IN_FORCE}) WHERE gateway = ? AND "begin"::TIMESTAMP < make_timestamp(?)
+            AND ("end" IS NULL OR "end"::TIMESTAMP > make_timestamp(?)) ORDER BY "begin", channel""",  # noqa: S608
+        [gateway, 1000 * month.end_ms, 1000 * month.begin_ms],
+    )
+    step = 1000 * view.view.span.interval_s
+    counted = [
+        view.read(
+            f"""SELECT count(*) FROM statistics WHERE {IS_VALID}
+            AND ($1 IN ('{WHOLE_MAST}', channel) OR starts_with(channel, $1 || '.'))
+            AND epoch_ms(interval_start) + {step} > $2 AND epoch_ms(interval_start) < $3""",  # noqa: S608
+            channel, begin, month.end_ms if end is None else end,
+        ).rows[0][0]
+        for channel, begin, end, _, _ in found.rows
+    ]  # fmt: skip
+    return Frame(
+        (*found.columns, "intervals"), [(*row, n) for row, n in zip(found.rows, counted, strict=True)]
+    )
+
+
+def means_without_marks(reader: LakeReader, view: MonthView) -> Frame:
+    """Mean of each linear channel that is marked, with what the marks cover and without it."""
+    marks = [(row["channel"], row["begin_at"], row["end_at"] or view.month.end_ms)
+             for row in cleaning(reader, view).dicts()]  # fmt: skip
+    step = 1000 * view.view.span.interval_s
+    found = []
+    for channel in view.mast.channels:
+        own = [(begin, end) for name, begin, end in marks
+               if name in (WHOLE_MAST, channel.name) or channel.name.startswith(f"{name}.")]  # fmt: skip
+        if own and not channel.is_direction:
+            marked = " OR ".join(
+                f"(epoch_ms(interval_start) + {step} > {begin} AND epoch_ms(interval_start) < {end})"
+                for begin, end in own
+            )
+            found += view.read(
+                f"""SELECT channel, avg(avg) AS with_marked, avg(avg) FILTER (NOT ({marked})) AS without,
+                    count(*) AS intervals, count(*) FILTER ({marked}) AS marked
+                FROM statistics WHERE {IS_VALID} AND channel = ? GROUP BY channel""",  # noqa: S608
+                channel.name,
+            ).rows
+    return Frame(("channel", "with_marked", "without", "intervals", "marked"), found)
 
 
 def masts(reader: LakeReader) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from cloud.lake.clean_views import WHOLE_MAST
 from cloud.masts.mast import Mast
 from cloud.masts.numbers import distribution, insolation, shear, turbulence
 from cloud.masts.reading import Frame, LakeReader, Missing
@@ -340,9 +341,36 @@ def alerts(report: Report) -> Parts:
     return [table(("rule", "*severity", "*channel", "*raised", "*cleared", "value", "*detail"), rows)]
 
 
+def cleaning(report: Report) -> Parts:
+    """What an analyst marked."""
+    if report.reader.version("cleaning") < 0:
+        # A lake without marks lacks nothing.
+        return [tag("p", "Nothing is marked in this lake.")]
+    local, view = report.month.local, report.view
+    rows = [
+        (row["channel"].replace(WHOLE_MAST, "the whole mast"), local(row["begin_at"]),
+         local(row["end_at"]) or "no end", row["reason"], row["author"], f"{row['intervals']:,}")
+        for row in records.cleaning(report.reader, view).dicts()
+    ]  # fmt: skip
+    if not rows:
+        return [tag("p", "Nothing of this month is marked.")]
+    means = [
+        (row["channel"], number(row["with_marked"], 3), number(row["without"], 3), f"{row['intervals']:,}",
+         f"{row['marked']:,}")
+        for row in records.means_without_marks(report.reader, view).dicts()
+    ]  # fmt: skip
+    words = "The numbers of this report are of everything that was measured, what is marked too."
+    return [
+        table(("channel", "*from", "*to", "*reason", "*who", "valid intervals"), rows),
+        tag("p", words, class_="note"),
+        table(("channel", "mean", "mean without the marked", "valid intervals", "marked"), means),
+    ]
+
+
 SECTIONS: Final[dict[str, Callable[[Report], Parts]]] = {
     "Instruments": instruments, "Recovery and coverage": recovery, "Means and extremes": means, "Wind": wind,
     "Course of the day": day, "Shear and turbulence": shear_and_turbulence, "Sun": sun,
     "Redundant pairs": pairs, "Gaps and flagged periods": flagged, "Runs and losses": runs, "Alerts": alerts,
+    "Cleaning log": cleaning,
 }  # fmt: skip
 """In the report's order."""

@@ -24,6 +24,7 @@ import pytest
 
 from cloud.dashboard.command import parser as dashboard_parser
 from cloud.importing.command import parser as import_parser
+from cloud.lake.cleaning_command import parser as cleaning_parser
 from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
 from cloud.notify.command import parser as notify_parser
@@ -93,6 +94,7 @@ PASSED_ON: Final = {
     "import": import_parser,
     "dashboard": dashboard_parser,
     "report": report_parser,
+    "cleaning": cleaning_parser,
     "notify": notify_parser,
 }
 

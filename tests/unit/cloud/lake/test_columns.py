@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cloud.lake.cleaning import SCHEMA
 from cloud.lake.columns import meanings
 from cloud.lake.tables import FILLED_BY
 from spark_jobs import schemas
@@ -22,4 +23,6 @@ def test_each_column_has_a_meaning(table: Table) -> None:
 
 
 def test_the_dictionary_has_the_lakes_tables_and_no_others() -> None:
-    assert {table for table, _ in meanings()} == {table.name for table in TABLES} == set(FILLED_BY)
+    tables = {"cleaning", *(table.name for table in TABLES)}
+    assert {table for table, _ in meanings()} == tables == set(FILLED_BY)
+    assert [name for of, name in meanings() if of == "cleaning"] == SCHEMA.names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cloud.errors import CloudError
+from cloud.lake.cleaning import Mark, add
 from cloud.masts.reading import LakeReader
 from cloud.report import figures, pdf, records
 from cloud.report.command import run
@@ -164,6 +166,24 @@ def test_calibrations_in_force_are_those_of_the_month(lake: Path, tmp_path: Path
         ("a", [(None, change)]),
         ("b", [(change, None)]),
     ]
+
+
+def test_the_cleaning_log_and_means_without_what_it_marks(lake: Path, tmp_path: Path) -> None:
+    shutil.copytree(lake, tmp_path / "lake")
+    when = datetime(2026, 11, 3, 22, tzinfo=UTC)
+    mark = Mark("mast-03", "cup-50m-a", when, when + timedelta(hours=5), "iced", "Ada", END)
+    add({"lake": (str(tmp_path / "lake"), None)}, [mark, replace(mark, gateway="mast-01")])
+    report = report_of(tmp_path / "lake")
+    (found,) = records.cleaning(report.reader, report.view).dicts()
+    assert (found["channel"], found["reason"], found["intervals"]) == ("cup-50m-a", "iced", 30)
+    (means,) = records.means_without_marks(report.reader, report.view).dicts()
+    rows = rows_of(lake, CUP)
+    rows = rows[rows.recovery >= 0.5]
+    marked = (rows.interval_start >= when) & (rows.interval_start < when + timedelta(hours=5))
+    assert means["with_marked"] == pytest.approx(rows.avg.mean(), rel=1e-12)
+    assert means["without"] == pytest.approx(rows[~marked].avg.mean(), rel=1e-12)
+    page = write_page(report, now_ms=NOW_MS, version="1")
+    assert "<td>cup-50m-a</td><td>2026-11-04 03:45</td><td>2026-11-04 08:45</td><td>iced</td>" in page
 
 
 def test_the_page_has_every_section_and_its_numbers(lake: Path) -> None:

@@ -1,0 +1,160 @@
+"""The cleaning log: periods of a mast's channels that an analyst marked, in the lake's table ``cleaning``.
+
+Rows are only ever added: a mark, and its withdrawal too. Of one ``id`` the row noted last counts. Readings
+stay as they are; the views ``readings_clean`` and ``statistics_clean`` leave out what is marked.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError
+
+from cloud.config import StoreConfig
+from cloud.lake.clean_views import IN_FORCE, WHOLE_MAST
+from cloud.lake.object_store import for_delta, for_delta_rs, in_words
+from cloud.lake.tables import LakeError, Lakes, open_lakes, table_locations
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+SCHEMA: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("id", "gateway", "channel")),
+        ("begin", _TIME), ("end", _TIME), ("reason", pa.string()), ("author", pa.string()),
+        ("noted_at", _TIME), ("withdrawn", pa.bool_()),
+    ]
+)  # fmt: skip
+"""Columns of ``cleaning``."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A period from ``begin`` to ``end``, exclusive; None: no end. ``channel`` may be a sensor, or ``*``."""
+
+    gateway: str
+    channel: str
+    begin: datetime
+    end: datetime | None
+    reason: str
+    author: str
+    noted_at: datetime
+    withdrawn: bool = False
+
+    @property
+    def id(self) -> str:
+        """The same for the same period of the same channel."""
+        key = (self.gateway, self.channel, self.begin.isoformat(), self.end and self.end.isoformat())
+        return hashlib.sha256(repr(key).encode()).hexdigest()[:12]
+
+
+def marks(lakes: Lakes) -> list[Mark]:
+    """The marks in force, by mast and begin; none where the lakes have no log yet. Raises LakeError."""
+    with_log = {lake: place for lake, place in lakes.items() if "cleaning" in table_locations(*place)}
+    if not with_log:
+        return []
+    with open_lakes(with_log, ["cleaning"]) as connection:
+        rows = connection.sql(
+            f'SELECT gateway, channel, epoch_us("begin"), epoch_us("end"), reason, author, '  # noqa: S608
+            f"epoch_us(noted_at) FROM ({IN_FORCE}) ORDER BY ALL"
+        ).fetchall()
+    return [
+        Mark(gateway, channel, _moment(begin), None if end is None else _moment(end), reason, author,
+             _moment(noted))
+        for gateway, channel, begin, end, reason, author, noted in rows
+    ]  # fmt: skip
+
+
+def add(lakes: Lakes, given: Iterable[Mark]) -> list[Mark]:
+    """Writes the marks that aren't in force yet, in one commit; those written. Raises LakeError."""
+    there = {mark.id for mark in marks(lakes)}
+    new = list({mark.id: mark for mark in given if mark.id not in there}.values())
+    _append(lakes, new)
+    return new
+
+
+def withdraw(lakes: Lakes, mark_id: str, reason: str, author: str, now: datetime) -> Mark:
+    """Notes that a mark isn't in force any more. Raises LakeError where there is none."""
+    found = next((mark for mark in marks(lakes) if mark.id == mark_id), None)
+    if found is None:
+        raise LakeError(f"no mark {mark_id} is in force; `fieldgate cleaning list` has those that are")
+    # Not before the mark, whatever the clocks of two machines are: the later one counts.
+    noted = max(now, found.noted_at)
+    gone = replace(found, reason=reason, author=author, noted_at=noted, withdrawn=True)
+    _append(lakes, [gone])
+    return gone
+
+
+def _append(lakes: Lakes, rows: Sequence[Mark]) -> None:
+    if not rows:
+        return
+    ((uri, store),) = _one(lakes)
+    table = pa.Table.from_pylist(
+        [{name: getattr(row, name) for name in SCHEMA.names} for row in rows], schema=SCHEMA
+    )
+    location = f"{for_delta(uri).rstrip('/')}/cleaning"
+    try:
+        # Two that append at once both succeed: neither read what the other wrote.
+        write_deltalake(location, table, mode="append", storage_options=for_delta_rs(store))
+    except (OSError, DeltaError) as error:
+        raise LakeError(
+            f"{location}: {in_words(error, uri, store) or str(error).partition(chr(10))[0]}"
+        ) from error
+
+
+def _one(lakes: Lakes) -> list[tuple[str, StoreConfig | None]]:
+    if len(lakes) != 1:
+        raise LakeError(f"marks are written to one lake: name it, --lake {next(iter(lakes))}")
+    return list(lakes.values())
+
+
+def read_csv(path: Path, gateway: str, author: str, now: datetime) -> list[Mark]:
+    """A file with a header: sensor, start, stop, reason and, if it has it, who. Raises LakeError by line.
+
+    ``All`` is the whole mast; times without a zone are UTC; an empty stop has no end.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.DictReader(file)
+            return [
+                mark_of({str(key).strip().lower(): (value or "") for key, value in line.items()},
+                        gateway, author, now, f"{path}:{lines.line_num}")
+                for line in lines
+            ]  # fmt: skip
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise LakeError(f"{path}: {error}") from error
+
+
+def mark_of(given: Mapping[str, str], gateway: str, author: str, now: datetime, place: str) -> Mark:
+    """A mark of texts: ``sensor``, ``start``, ``stop``, ``reason``, ``who``. Raises LakeError by place."""
+    if missing := [name for name in ("sensor", "start", "reason") if not given.get(name, "").strip()]:
+        raise LakeError(
+            f"{place}: no {' and no '.join(missing)}; the columns are sensor, start, stop, reason, who"
+        )
+    sensor = given["sensor"].strip()
+    begin = time_of(given["start"], place)
+    end = time_of(given["stop"], place) if given.get("stop", "").strip() else None
+    if end is not None and end <= begin:
+        raise LakeError(f"{place}: stop {given['stop']} isn't after start {given['start']}")
+    who = given.get("who", "").strip() or author
+    channel = WHOLE_MAST if sensor.lower() == "all" else sensor
+    return Mark(gateway, channel, begin, end, given["reason"].strip(), who, now)
+
+
+def time_of(text: str, place: str) -> datetime:
+    """A time, UTC without a zone. Raises LakeError with the place."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise LakeError(f"{place}: {text[:40]!r} is no time such as 2026-11-03T22:00") from None
+
+
+def _moment(since_1970_us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_1970_us)

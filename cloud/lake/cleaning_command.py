@@ -1,0 +1,99 @@
+"""``fieldgate cleaning``: marks periods for analysts to leave out; nothing is deleted. Needs ``analyst``."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cloud.errors import CloudError
+from cloud.lake.answers import write_csv, write_table
+from cloud.lake.cleaning import add, mark_of, marks, read_csv, withdraw
+from cloud.lake.query import config_for, lakes_of
+from cloud.lake.tables import Lakes
+
+_HEAD = ("sensor", "start", "stop", "reason", "who", "mast", "noted_at", "id")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    arguments = argparse.ArgumentParser(
+        prog="fieldgate cleaning",
+        description="The cleaning log of a lake: periods that readings_clean and statistics_clean leave out.",
+    )
+    lake = argparse.ArgumentParser(add_help=False)
+    lake.add_argument(
+        "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
+    )
+    lake.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+    noted = argparse.ArgumentParser(add_help=False)
+    noted.add_argument("--who", metavar="NAME", help="who notes it (default this user)")
+    actions = arguments.add_subparsers(dest="action", metavar="ACTION", required=True)
+    mark = actions.add_parser("add", parents=[lake, noted], help="mark a period")
+    mark.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
+    mark.add_argument("--sensor", required=True, metavar="S", help="a channel, a sensor, or all")
+    mark.add_argument("--start", required=True, metavar="TIME", help="UTC without a zone; included")
+    mark.add_argument("--stop", default="", metavar="TIME", help="not included (default: no end)")
+    mark.add_argument("--reason", required=True, metavar="TEXT", help="why")
+    listed = actions.add_parser("list", parents=[lake], help="the marks in force")
+    listed.add_argument("--mast", metavar="M", help="only this one's")
+    listed.add_argument("--csv", action="store_true", help="as import reads it")
+    brought = actions.add_parser(
+        "import", parents=[lake, noted], help="mark what a CSV file has: sensor, start, stop, reason, who"
+    )
+    brought.add_argument("file", type=Path, metavar="FILE", help="CSV with a header")
+    brought.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
+    gone = actions.add_parser("withdraw", parents=[lake, noted], help="take a mark back, which is noted too")
+    gone.add_argument("id", metavar="ID", help="as list shows it")
+    gone.add_argument("--reason", required=True, metavar="TEXT", help="why")
+    return arguments
+
+
+def run(argv: Sequence[str]) -> int:
+    """Does one of them; exit status 1 on an error, which goes to stderr in one line."""
+    options = parser().parse_args(argv)
+    named = [options.lake] if options.lake else []
+    try:
+        _act(options, lakes_of(named, config_for(named, options.cloud)), datetime.now(UTC))
+    except CloudError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
+    if options.action == "list":
+        rows = [
+            (
+                mark.channel,
+                mark.begin,
+                mark.end,
+                mark.reason,
+                mark.author,
+                mark.gateway,
+                mark.noted_at,
+                mark.id,
+            )
+            for mark in marks(lakes)
+            if options.mast in (None, mark.gateway)
+        ]
+        (write_csv if options.csv else write_table)(_HEAD, rows, sys.stdout)
+        return
+    who = options.who or getpass.getuser()
+    if options.action == "withdraw":
+        mark = withdraw(lakes, options.id, options.reason, who, now)
+        sys.stdout.write(f"{mark.id} is withdrawn\n")
+        return
+    if options.action == "import":
+        given = read_csv(options.file, options.mast, who, now)
+    else:
+        texts = {name: getattr(options, name) for name in ("sensor", "start", "stop", "reason")}
+        given = [mark_of(texts, options.mast, who, now, "cleaning add")]
+    new = add(lakes, given)
+    for mark in new:
+        sys.stdout.write(f"{mark.id} {mark.channel} {mark.begin:%Y-%m-%dT%H:%MZ}\n")
+    if len(new) < len(given):
+        sys.stdout.write(f"{len(given) - len(new)} were marked already\n")
