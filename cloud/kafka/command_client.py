@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cloud.errors import CloudError
 from cloud.kafka.key_reader import KeyReader, Place
-from cloud.kafka.producer import publish
+from cloud.kafka.single_record import publish
 from cloud.wire.command_records import WITH_TARGET, Command, CommandResult, parse_command, parse_result
 from cloud.wire.fields import InvalidFields, format_time, time_of
 from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC, SUPPORT_TOPIC

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import Message
 
 from cloud.errors import CloudError
-from cloud.kafka.producer import publish
+from cloud.kafka.single_record import publish
 from cloud.kafka.topic_scan import open_scan
 from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord

@@ -52,7 +52,7 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, provisioned: str, mosquitto
     # That the outbox stands where tests have their files is rightly warned of.
     assert [found for found in worse if "is emptied when the machine starts" not in found] == []
     assert list(findings) == [
-        "config", "outbox", "disk", "sensor", "mqtt", "kafka", "topics", "clock", "volume",
+        "config", "identity", "outbox", "disk", "sensor", "mqtt", "kafka", "topics", "clock", "volume",
     ]  # fmt: skip
     assert findings["sensor"][0]["found"].startswith("cup-a: ")
     assert "days without Kafka" in findings["disk"][0]["found"]
@@ -88,7 +88,8 @@ def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None
     assert code == 1
     states = {subject: each[-1]["state"] for subject, each in findings.items()}
     assert states == {
-        "config": "ok", "outbox": "ok", "disk": "error", "sensor": "ok", "mqtt": "error", "kafka": "error",
+        "config": "ok", "identity": "ok", "outbox": "ok", "disk": "error", "sensor": "ok", "mqtt": "error",
+        "kafka": "error",
         "clock": "ok", "volume": "ok",
     }  # fmt: skip
     assert "Connection refused" in findings["mqtt"][0]["found"]

@@ -24,13 +24,14 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
 from cloud.kafka.identities import IdentityTopic
-from cloud.kafka.producer import KafkaSink, publish
+from cloud.kafka.producer import KafkaSink
 from cloud.kafka.provision import TOPICS, provision_topics
 from cloud.kafka.quotas import Quotas
+from cloud.kafka.single_record import publish
 from cloud.kafka.topic_reader import TopicReader
 from cloud.kafka.users import Users
 from cloud.wire.channel_records import CHANNELS_TOPIC
-from cloud.wire.identities import gateway_key, proves, proving_run
+from cloud.wire.identities import IdentityRecord, gateway_key, proves, proving_run
 from gateway.cli import main
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
@@ -421,6 +422,12 @@ class Trouble:
         eventually(lambda: self.mast.status()["outbox_records"], 30, until=lambda waiting: waiting > 0)
 
 
+def identity_record(broker: SecuredBroker) -> IdentityRecord:
+    known = IdentityTopic(broker.bootstrap_servers, {}, 10).read(GATEWAY).record
+    assert known is not None
+    return known
+
+
 def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
     broker: SecuredBroker, place: Path, tmp_path: Path, mosquitto: LocalMosquitto
 ) -> None:
@@ -470,6 +477,7 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
             "-c",
             str(place / "mast-07.toml"),
         ]
+        given = identity_record(broker).generation
         assert main([*provision, "--revoke"]) == 0
         hurt.shows("TOPIC_AUTHORIZATION_FAILED")
         hurt.kept()
@@ -498,15 +506,14 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
     for secret in (before.decode().strip(), (tmp_path / "kafka.password").read_text().strip(), key):
         assert secret not in log
     # Another key after the revocation; the run of before it goes on, and is welcome.
-    assert (tmp_path / "identity.key").read_text().strip() == gateway_key(MASTER, GATEWAY, 2)
+    assert (tmp_path / "identity.key").read_text().strip() == gateway_key(MASTER, GATEWAY, given + 1)
     assert main(["provision", "gateway", GATEWAY, "--cloud", str(cloud), "--enforce"]) == 0
-    known = IdentityTopic(broker.bootstrap_servers, {}, 10).read(GATEWAY).record
-    assert known is not None
-    assert [step.least for step in known.steps] == [1, None, 2]
+    known = identity_record(broker)
+    assert [step.least for step in known.steps] == [1, None, given + 1]
     assert known.runs == {run}
     of_run = ("run", run.encode())
     described = list(records(broker.bootstrap_servers, [CHANNELS_TOPIC]))
-    assert [of_run in (each.headers() or ()) for each in described if each.value() != b"{}"] == [True]
+    assert {of_run in (each.headers() or ()) for each in described if each.value() != b"{}"} == {True}
 
 
 def test_since_when_runs_must_prove_themselves_is_an_operators(

@@ -36,8 +36,9 @@ EXPECTED = (
     "gateway.support",
     *("gateway.alerts", "gateway.dead-letter", "gateway.status", "gateway.runs", "gateway.channels"),
     "gateway.sites",
+    "gateway.identities",
 )
-COMPACTED = {"gateway.status", "gateway.runs", "gateway.channels", "gateway.sites"}
+COMPACTED = {"gateway.status", "gateway.runs", "gateway.channels", "gateway.sites", "gateway.identities"}
 
 
 @pytest.fixture(scope="module")

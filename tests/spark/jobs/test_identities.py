@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from cloud.config import Secret
 from cloud.config.model import IdentityConfig
 from cloud.kafka.identities import IdentityTopic, Known
-from cloud.kafka.producer import publish
 from cloud.kafka.provision import provision_topics
+from cloud.kafka.single_record import publish
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.identities import IDENTITIES_TOPIC, IDENTITY, IdentityRecord, Step, gateway_key, proving_run
 from cloud.wire.reading_records import ALERTS_TOPIC, dead_letter, encode_dead_letter, encode_reading

@@ -81,6 +81,7 @@ def test_json_of_a_good_config(capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer["ok"], answer["problems"]) == (True, [])
     assert answer["summary"] == {
         "gateway": "demo-mast",
+        "proves_itself": False,
         "board": "simulated",
         "sensors": 12,
         "channels": 13,
