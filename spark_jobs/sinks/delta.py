@@ -71,12 +71,17 @@ def _add_missing_columns(spark: SparkSession, location: str, table: Table) -> No
         ).option("mergeSchema", "true").save(location)
 
 
+def _delta_log(spark: SparkSession, location: str) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+
+
 def snapshot(spark: SparkSession, location: str, *, update: bool = False) -> Any:
     """Delta's own view of a table: as this process last read or wrote it; with ``update`` as it is now."""
-    jvm: Any = spark._jvm
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    log = _delta_log(spark, location)
     if not update:
         return log.unsafeVolatileSnapshot()
+    jvm: Any = spark._jvm
     nothing = jvm.scala.Option.empty()
     return log.update(False, nothing, nothing)
 
@@ -86,16 +91,9 @@ def table_version(spark: SparkSession, location: str) -> int:
     return int(snapshot(spark, location).version())
 
 
-def has_files(spark: SparkSession, location: str) -> bool:
-    """Whether the table holds anything, as this process last read or wrote it."""
-    return bool(snapshot(spark, location).numOfFiles())
-
-
 def latest_version(spark: SparkSession, location: str) -> int:
     """Version the table has by now, others' commits included."""
-    # Loading a table reads what is new in its log.
-    spark.read.format("delta").load(location)
-    return table_version(spark, location)
+    return int(snapshot(spark, location, update=True).version())
 
 
 def table_changes(spark: SparkSession, settings: Settings, table: Table) -> DataFrame:
@@ -125,8 +123,7 @@ def rows_after(
     Of all rows for version -1, and where the feed no longer reaches back so far; else the rows have the
     feed's ``_commit_version`` too, and one that changed twice comes twice. Times are in microseconds.
     """
-    whole = spark.read.format("delta").load(location)
-    latest = table_version(spark, location)
+    latest = latest_version(spark, location)
     if latest == version:
         return [], version
     if 0 <= version < latest:
@@ -139,7 +136,7 @@ def rows_after(
             # Its files are vacuumed, or its log is cleaned.
             table = location.rpartition("/")[2]
             log.warning("event=changes.gone table=%s after_version=%d %s", table, version, str(error)[:200])
-    return dicts_of(shape(whole).toArrow()), latest
+    return dicts_of(shape(spark.read.format("delta").load(location)).toArrow()), latest
 
 
 def write(frame: DataFrame, location: str, *, mode: str = "append", **options: Any) -> None:
@@ -149,13 +146,21 @@ def write(frame: DataFrame, location: str, *, mode: str = "append", **options: A
     retried(lambda: writer.save(location), f"write-{mode}")
 
 
-def write_once(frame: DataFrame, location: str, app: str, number: int, *, mode: str = "append") -> None:
-    """Writes rows; Delta skips it when the same app has done so under this number before.
+def write_once(frame: DataFrame, location: str, app: str, number: int) -> int:
+    """Appends rows, unless the same app has done so under this number before; the version that has them.
 
-    Raises FencedError where the app has written under a higher one: another process writes in its place.
+    Their columns are some of the table's. Raises FencedError where the app has written under a higher number:
+    another process writes in its place.
     """
-    write(frame, location, mode=mode, txnAppId=app, txnVersion=number)
-    refuse_fenced(frame.sparkSession, location, app, number)
+    spark = frame.sparkSession
+    return retried(lambda: _commit(spark, location, app, number, frame), "write-once")
+
+
+def overwrite_once(frame: DataFrame, location: str, app: str, number: int) -> None:
+    """Replaces the table's rows, numbered and refused as by ``write_once``."""
+    write(frame, location, mode="overwrite", txnAppId=app, txnVersion=number)
+    spark = frame.sparkSession
+    _refuse_fenced(spark, location, snapshot(spark, location), app, number)
 
 
 @contextmanager
@@ -169,33 +174,51 @@ def writing_as(spark: SparkSession, location: str, app: str, number: int) -> Ite
     finally:
         for key in given:
             spark.conf.unset(f"spark.databricks.delta.write.txn{key}")
-    refuse_fenced(spark, location, app, number)
+    _refuse_fenced(spark, location, snapshot(spark, location), app, number)
 
 
 def fence(spark: SparkSession, location: str, app: str, number: int) -> None:
     """From now on the app can write under higher numbers only: a commit without rows.
 
-    A write under a lower one that is under way is refused by Delta too. Raises FencedError where it has
-    a higher one already.
+    A write under a lower one that is under way is refused too. Raises FencedError where there is a higher one
+    already.
     """
+    _commit(spark, location, app, number)
+
+
+def _commit(spark: SparkSession, location: str, app: str, number: int, rows: DataFrame | None = None) -> int:
+    """One commit under a number of the app, where there is none under it yet; the version that has it."""
     jvm: Any = spark._jvm
-    actions, operations = jvm.org.apache.spark.sql.delta.actions, jvm.org.apache.spark.sql.delta
-    nothing = jvm.scala.Option.empty()
-    log = operations.DeltaLog.forTable(spark._jsparkSession, location)
-    transaction = log.startTransaction(nothing, nothing)
-    # Read, so that another fence committed meanwhile is a conflict.
-    if transaction.txnVersion(app) < number:
-        mark = actions.SetTransaction(app, number, jvm.scala.Option.apply(int(time.time() * 1000)))
-        marks = jvm.java.util.Collections.singletonList(mark)
-        marks = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toList()
-        transaction.commit(marks, getattr(getattr(operations, "DeltaOperations$ManualUpdate$"), "MODULE$"))
-    refuse_fenced(spark, location, app, number)
+    delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+    transaction = _delta_log(spark, location).startTransaction(nothing, nothing)
+    # Marked as read, so that another commit of the app meanwhile is a conflict. Delta's own options for it
+    # (txnAppId, txnVersion) compute the table's whole state at each commit, a job as long as a small write.
+    transaction.readTxn().addOne(app)
+    before = transaction.snapshot()
+    if _refuse_fenced(spark, location, before, app, number):
+        return int(before.version())
+    converters = jvm.scala.jdk.javaapi.CollectionConverters
+    mark = delta.actions.SetTransaction(app, number, jvm.scala.Option.apply(int(time.time() * 1000)))
+    actions = converters.asScala(jvm.java.util.Collections.singletonList(mark)).toList()
+    operation = getattr(getattr(delta, "DeltaOperations$EmptyCommit$"), "MODULE$")
+    if rows is not None:
+        append = jvm.org.apache.spark.sql.SaveMode.Append
+        operation = getattr(delta, "DeltaOperations$Write")(append, nothing, nothing, nothing)
+        actions = transaction.writeFiles(rows._jdf).appendedAll(actions)
+    return int(transaction.commit(actions, operation))
 
 
-def refuse_fenced(spark: SparkSession, location: str, app: str, number: int) -> None:
-    """Raises FencedError where the table, as this process last knew it, has a higher number of the app."""
-    last = snapshot(spark, location).transactions().get(app)
-    if last.isDefined() and last.get() > number:
+def _refuse_fenced(spark: SparkSession, location: str, known: Any, app: str, number: int) -> bool:
+    """Whether this is the app's last number in a snapshot. Raises FencedError where that is higher."""
+    # Delta keeps them with each commit's checksum; only without one they follow from the whole log.
+    checksum = known.checksumOpt()
+    marks = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    marks = marks.get() if marks.isDefined() else known.setTransactions()
+    jvm: Any = spark._jvm
+    marks = jvm.scala.jdk.javaapi.CollectionConverters.asJava(marks)
+    last = max((int(mark.version()) for mark in marks if mark.appId() == app), default=number - 1)
+    if last > number:
         raise FencedError(
             f"another process has taken over from this one what writes {location}: nothing was written"
         )
+    return last == number

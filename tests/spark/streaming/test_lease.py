@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.ingest import LEASE, TABLES
-from spark_jobs.schemas import READINGS, SEEN, STATUS
+from spark_jobs.schemas import SEEN, STATUS
 from spark_jobs.settings import Settings
+from spark_jobs.sinks import delta
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.sinks.delta import FencedError, ensure_table, fence, table_version, write_once, writing_as
 from spark_jobs.sinks.delta import write as write_plainly
@@ -211,22 +212,46 @@ def test_records_are_fenced_too(spark: SparkSession, settings: Settings) -> None
     assert len(rows_of(settings, STATUS.name)) == 2
 
 
-def test_a_commit_under_way_is_fenced(spark: SparkSession, settings: Settings) -> None:
-    location = ensure_table(spark, settings, READINGS)
+def test_a_commit_under_way_is_fenced(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = ensure_table(spark, settings, SEEN)
+    rows = spark.createDataFrame([("m", "c", "r", 1, 2, 3)], SEEN.schema).coalesce(1)
     fence(spark, location, "app", 10)
     with pytest.raises(FencedError):
         fence(spark, location, "app", 9)
-    jvm: Any = spark._jvm
-    delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-    under_way = delta.DeltaLog.forTable(spark._jsparkSession, location).startTransaction(nothing, nothing)
-    assert under_way.txnVersion("app") == 10
-    fence(spark, location, "app", 20)
-    marks = jvm.java.util.Collections.singletonList(delta.actions.SetTransaction("app", 11, nothing))
-    marks = jvm.scala.jdk.javaapi.CollectionConverters.asScala(marks).toList()
+    look = delta._refuse_fenced
+
+    def look_before_it_is_fenced(*asked: Any) -> bool:
+        monkeypatch.undo()
+        seen = look(*asked)
+        fence(spark, location, "app", 20)
+        return seen
+
+    monkeypatch.setattr(delta, "_refuse_fenced", look_before_it_is_fenced)
     with pytest.raises(ConcurrentTransactionException):
-        under_way.commit(marks, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
+        write_once(rows, location, "app", 11)
+
+    def look_before_another_writes(*asked: Any) -> bool:
+        write_plainly(rows, location)
+        return look(*asked)
+
+    # What others commit is no conflict.
+    monkeypatch.setattr(delta, "_refuse_fenced", look_before_another_writes)
+    versions = [write_once(rows, location, "app", 21), write_once(rows, location, "app", 21)]
+    assert versions == [table_version(spark, location) - 1] * 2
+    assert len(rows_of(settings, SEEN.name)) == 3
+
+
+def test_a_fence_holds_without_checksums_too(spark: SparkSession, settings: Settings) -> None:
     location = ensure_table(spark, settings, SEEN)
-    rows = spark.createDataFrame([("m", "c", "r", 1, 2, 3)], SEEN.schema)
-    write_once(rows, location, "app", 1)
-    write_once(rows, location, "app", 1)
-    assert len(rows_of(settings, SEEN.name)) == 1
+    rows = spark.createDataFrame([("m", "c", "r", 1, 2, 3)], SEEN.schema).coalesce(1)
+    fence(spark, location, "app", 10)
+    for checksum in Path(location, "_delta_log").glob("*.crc"):
+        checksum.unlink()
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert not delta.snapshot(spark, location).checksumOpt().isDefined()
+    with pytest.raises(FencedError):
+        write_once(rows, location, "app", 9)
+    assert write_once(rows, location, "app", 11) == 2
