@@ -45,7 +45,8 @@ class Results:
 
 def source_commit(root: Path) -> str:
     """The last commit that changed anything but the notes; with a plus where sources are changed since."""
-    sources = ("--", ".", ":!docs", ":!*.md")
+    # From the top, wherever ``root`` is.
+    sources = ("--", ":/", ":(top,exclude)docs", ":(top,exclude)*.md")
 
     def git(*arguments: str) -> str:
         return subprocess.run(
