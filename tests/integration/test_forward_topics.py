@@ -89,7 +89,7 @@ def test_each_message_ends_in_its_topic_and_the_accounts_balance(
     with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
         eventually(lambda: mast.status_now().get("mqtt_connected"))
         send(mosquitto, messages + list(bad))
-        # What is for the valve is stored first, and later Kafka refuses its topic; nothing waits for the valve.
+        # What is for the valve is stored before Kafka refuses its topic, and nothing waits for the valve.
         status = eventually(
             mast.status_now,
             until=lambda now: (
