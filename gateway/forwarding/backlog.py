@@ -56,6 +56,8 @@ class Backlog:
         # A metered uplink's rows leave in a pass every ``batch_s``, on a grid that begins here.
         self._grid_s: float | None = None
         self._freed = 0
+        # Since when there has always been a row at the sink.
+        self._under_way_s = float("-inf")
         self._remove_backoff = Backoff(_REMOVE_AGAIN_S, _LONGEST_REMOVE_PAUSE_S)
         self._remove_again_s = float("-inf")
         self.moves = 0
@@ -85,6 +87,8 @@ class Backlog:
         """Remove delivered rows that are due, and fetch more where it is time; none during a stop."""
         state = self._state
         self._late.tick(now_s)
+        if self._sink.open:
+            state.kafka.evaluate_rows(self._under_way_s, now_s)
         if self._freed != state.kafka.freed:
             # What waited for that topic need not wait the pause out: the process may be about to end. And the
             # pass under way has left the topic's oldest rows.
@@ -267,6 +271,8 @@ class Backlog:
         return self._outbox.records > waiting
 
     def _send(self, number: int, record: Record, now_s: float) -> None:
+        if not self._sink.open:
+            self._under_way_s = now_s
         self._drain.sent(number)
         if not self._sink.send(record, SentRow(number, record, now_s)):
             self._drain.undelivered(number)

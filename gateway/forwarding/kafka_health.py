@@ -3,7 +3,8 @@
 Invariants:
 
 - Kafka is silent when an entry has been at the sink for ``Pace.silent_after_s`` and no other was confirmed
-  since. Where others were, it is the entry's topic: that is parked.
+  since. Where others were, it is the entry's topic: that is parked. It is silent too when the outbox alone
+  sends, as it does while the local broker is away, and nothing was confirmed for ``_ROWS_SILENT_S``.
 - A parked topic (missing, forbidden, or silent while others answer) is the operator's to mend, never the
   record's fault: what is for it waits in the outbox while all else flows. After a pause that doubles, one
   record is let through as a probe; the rest follow once it was delivered.
@@ -35,8 +36,8 @@ _PATIENCE: Final = 0.5
 _STORE_ANYWAY: Final = 0.9
 # What leaves later than this, after a metered link's batch, is late: a record of the past.
 _LATE_S: Final = 60.0
-# A metered link may take its time: nothing waits for it, since all is on disk by then.
-_METERED_SILENT_S: Final = 30.0
+# Rows of the outbox may take their time, as all may over a metered link: they are on disk.
+_ROWS_SILENT_S: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class Pace:
     @property
     def silent_after_s(self) -> float:
         """After how long without a delivery report Kafka is silent."""
-        return _METERED_SILENT_S if self.metered else _PATIENCE * self.commit_interval_s
+        return _ROWS_SILENT_S if self.metered else _PATIENCE * self.commit_interval_s
 
 
 @dataclass(slots=True)
@@ -119,6 +120,11 @@ class KafkaHealth:
         if self._prompt_s > entry.sent_s:
             self.park(entry.record.topic, now_s, "no delivery report while others came")
         else:
+            self.silent()
+
+    def evaluate_rows(self, since_s: float, now_s: float) -> None:
+        """Decide by rows of the outbox that are at the sink, without a break since then."""
+        if now_s - max(since_s, self.confirmed_s or _NEVER) > _ROWS_SILENT_S:
             self.silent()
 
     def silent(self) -> None:

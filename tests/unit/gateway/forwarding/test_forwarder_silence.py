@@ -110,7 +110,9 @@ def running(
         forwarder.stop(grace_s=0.0)
 
 
-def sample(forwarder: Forwarder, station: Intake, seq: int, quantity: str = "wind_speed") -> None:
+def sample(
+    forwarder: Forwarder, station: Intake, seq: int, quantity: str = "wind_speed", *, comes_back: bool = True
+) -> None:
     """One of our own readings, and its echo."""
     units = {"wind_speed": "m/s", "co2": "ppm"}
     reading = replace(
@@ -118,7 +120,8 @@ def sample(forwarder: Forwarder, station: Intake, seq: int, quantity: str = "win
     )
     while station._issued.last(reading.channel) < seq:
         station._issued.draw(reading.channel)
-    echoed_sample(forwarder, station.records.own(reading, "fieldgate/mast-07/x"), Ack(1, seq))
+    echo = Ack(1, seq) if comes_back else None
+    echoed_sample(forwarder, station.records.own(reading, "fieldgate/mast-07/x"), echo)
 
 
 def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:
@@ -147,6 +150,34 @@ def test_silence_is_noticed_by_our_own_readings() -> None:
         # What comes now takes the way through the outbox, and is not late by it.
         assert len(live.sent) == 1
         assert ("replayed", b"1") not in backlog.sent[0].headers
+
+
+def test_silence_is_noticed_by_what_the_outbox_sends() -> None:
+    """The local broker is away too: no reading comes back from it, so each takes the way through the disk."""
+    backlog, monotonic = ScriptedSink(lambda _: True), SkippingTime()
+    station = intake()[0]
+    forwarder = make_forwarder(
+        station, ScriptedSink(lambda _: True), backlog, TemporaryOutbox(), monotonic=monotonic
+    )
+    forwarder.start()
+    try:
+        sample(forwarder, station, 1, comes_back=False)
+        eventually(lambda: forwarder.counters.drained, until=lambda drained: drained == 1)
+        backlog.answers = lambda _: False
+        monotonic.skip(31)
+        sample(forwarder, station, 2, comes_back=False)
+        eventually(lambda: len(backlog.sent), until=lambda sent: sent == 2)
+        monotonic.skip(29)
+        sample(forwarder, station, 3, comes_back=False)
+        eventually(lambda: len(backlog.sent), until=lambda sent: sent == 3)
+        assert forwarder.uplink == "draining"
+        monotonic.skip(2)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
+        backlog.answers = lambda _: True
+        sample(forwarder, station, 4, comes_back=False)
+        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "draining")
+    finally:
+        forwarder.stop(grace_s=0.0)
 
 
 def test_what_neither_kafka_nor_the_disk_took_for_a_minute_leaves_late() -> None:
