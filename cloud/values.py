@@ -1,8 +1,12 @@
-"""How single values are written, in the file and as options. Each raises ValueError with what to write."""
+"""How single values are written, in the file and as options. Each raises ValueError with what to write.
+
+And which version this is.
+"""
 
 from __future__ import annotations
 
 import re
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -74,3 +78,11 @@ def registry_url(text: str) -> str:
     if "@" in parts.netloc:
         raise ValueError("must not have a login in it: name it by username and password")
     return text.rstrip("/")
+
+
+def installed_version() -> str:
+    """What files that are made for people say they were made by."""
+    try:
+        return version("fieldgate")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -70,6 +70,10 @@ COMMANDS: Final = {
         "", "a mast's month as HTML or PDF", ("duckdb", "deltalake"),
         "reports need the extra 'analyst', PDF 'report': pip install 'fieldgate[report]'",
     ),
+    "export": Command(
+        "", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("duckdb", "deltalake", "pyarrow"),
+        "exports need the extra 'analyst': pip install 'fieldgate[analyst]'",
+    ),
     "cleaning": Command(
         "", "mark periods for analysts to leave out", ("duckdb", "deltalake"),
         "the cleaning log needs the extra 'analyst': pip install 'fieldgate[analyst]'",
@@ -180,6 +184,12 @@ def _report(arguments: Sequence[str]) -> int:
     return run(list(arguments))
 
 
+def _export(arguments: Sequence[str]) -> int:
+    from cloud.exports.command import run
+
+    return run(list(arguments))
+
+
 def _cleaning(arguments: Sequence[str]) -> int:
     from cloud.lake.cleaning_command import run
 
@@ -194,7 +204,7 @@ def _notify(arguments: Sequence[str]) -> int:
 
 _PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "jobs": _jobs, "query": _query, "import": _import, "dashboard": _dashboard, "report": _report,
-    "cleaning": _cleaning, "notify": _notify,
+    "export": _export, "cleaning": _cleaning, "notify": _notify,
 }  # fmt: skip
 """Commands that parse their arguments themselves."""
 

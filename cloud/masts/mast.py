@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cloud.errors import CloudError
 from cloud.masts.reading import Frame, LakeReader
+from cloud.wire.quantities import QUANTITIES
 
 DAY_MS: Final = 86_400_000
 FOREVER_MS: Final = 100_000 * DAY_MS
@@ -79,7 +81,7 @@ def read_mast(reader: LakeReader, gateway: str, begin_ms: int = 0, end_ms: int =
         [gateway],
     ).dicts()
     missing: list[str] = []
-    newest = _in_force(_or_nothing(reader, "channels", _RECORD, gateway, missing), end_ms)
+    newest = _in_force(rows_of(reader, "channels", _RECORD, gateway, missing), end_ms)
     sensors = {row["sensor"]: row["channel"] for row in newest.values()}
     channels = []
     for row in found:
@@ -101,7 +103,7 @@ def read_mast(reader: LakeReader, gateway: str, begin_ms: int = 0, end_ms: int =
                 row["unit"],
                 record.get("height_m"),
                 twin or next(iter(named_by), None),
-                record.get("kind") or ("direction" if quantity == "wind_direction" else "linear"),
+                record.get("kind") or (QUANTITIES[quantity].kind if quantity in QUANTITIES else "linear"),
             )
         )
     intervals = sorted({each for row in found for each in row["intervals"]})
@@ -114,6 +116,32 @@ def read_mast(reader: LakeReader, gateway: str, begin_ms: int = 0, end_ms: int =
         read_site(reader, gateway, end_ms, missing),
         tuple(missing),
     )
+
+
+def masts(reader: LakeReader) -> list[str]:
+    """Those that the lake has anything of."""
+    found: set[str] = set()
+    for table in ("sites", "channels", "presence", "statistics"):
+        if reader.version(table) >= 0:
+            found.update(reader.read(table, f"SELECT DISTINCT gateway FROM {table}").column("gateway"))  # noqa: S608
+    return sorted(found)
+
+
+def check_known(reader: LakeReader, gateway: str) -> None:
+    """Raises CloudError, which names the masts there are, where the lake has nothing of this one."""
+    known = masts(reader)
+    if gateway in known:
+        return
+    near = difflib.get_close_matches(gateway, known, 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    there = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+    raise CloudError(f"no mast {gateway} in the lake, which has {there or 'none yet'}{meant}")
+
+
+def utc_offset(minutes: int) -> str:
+    """An offset from UTC, such as +05:45."""
+    hours, rest = divmod(abs(minutes), 60)
+    return f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}"
 
 
 def within(time: str, begin_ms: int, end_ms: int) -> str:
@@ -129,7 +157,7 @@ def within(time: str, begin_ms: int, end_ms: int) -> str:
 
 def read_site(reader: LakeReader, gateway: str, end_ms: int, missing: list[str]) -> dict[str, Any]:
     """The mast's site as it was before then, else its first; empty without. ``missing`` gets why."""
-    sites = _or_nothing(reader, "sites", _SITE, gateway, missing)
+    sites = rows_of(reader, "sites", _SITE, gateway, missing)
     sites.sort(key=lambda row: row["valid_from_at"])
     return next((row for row in reversed(sites) if row["valid_from_at"] < end_ms), next(iter(sites), {}))
 
@@ -147,10 +175,13 @@ _RECORD: Final = ("channel", "sensor", "quantity", "height_m", "pair", "kind")
 _SITE: Final = ("name", "owner", "latitude", "longitude", "elevation_m", "utc_offset_min")
 
 
-def _or_nothing(
+def rows_of(
     reader: LakeReader, table: str, columns: Sequence[str], gateway: str, missing: list[str]
 ) -> list[dict[str, Any]]:
-    """Rows of a table, without the columns that one of an older version lacks."""
+    """A mast's rows of ``sites`` or ``channels``, without the columns that one of an older version lacks.
+
+    Without the table none; ``missing`` gets why.
+    """
     names = ", ".join(f"'{each}'" for each in columns)
     try:
         return reader.read(

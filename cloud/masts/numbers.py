@@ -109,7 +109,9 @@ def distribution(view: View) -> Frame:
     )
 
 
-IS_VALID: Final = "version > 0 AND recovery >= 0.5 AND avg IS NOT NULL"
+IS_COVERED: Final = "version > 0 AND recovery >= 0.5"
+"""Closed intervals with half of their samples and more."""
+IS_VALID: Final = f"{IS_COVERED} AND avg IS NOT NULL"
 """Closed intervals with a value of half of their samples and more."""
 VALID: Final = f"FROM statistics WHERE channel = ? AND {IS_VALID}"
 

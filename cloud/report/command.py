@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from cloud.errors import CloudError
@@ -17,6 +16,7 @@ from cloud.report.figures import HELD
 from cloud.report.month import Month
 from cloud.report.page import read_report, write_page
 from cloud.report.pdf import pdf_of, require
+from cloud.values import installed_version
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,7 +65,7 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     reader = LakeReader(lakes_of(named, config_for(named, options.cloud)), columns=HELD)
     reader.look()
     report = read_report(reader, options.mast, month, now_ms=now_ms, interval_s=options.interval)
-    page = write_page(report, now_ms=now_ms, version=_version())
+    page = write_page(report, now_ms=now_ms, version=installed_version())
     _write(given, pdf_of(page) if given.suffix.lower() == ".pdf" else page.encode())
     sys.stdout.write(f"{given}\n")
 
@@ -78,10 +78,3 @@ def _write(path: Path, content: bytes) -> None:
         os.replace(beside, path)  # noqa: PTH105 - Path.replace is the same
     except OSError as error:
         raise CloudError(f"-o {path}: {error.strerror}") from error
-
-
-def _version() -> str:
-    try:
-        return version("fieldgate")
-    except PackageNotFoundError:
-        return "(not installed)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS
+from cloud.masts.mast import DAY_MS, utc_offset
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class Month:
     @property
     def offset(self) -> str:
         """Such as UTC+05:45."""
-        hours, minutes = divmod(abs(self.offset_min), 60)
-        return f"UTC{'-' if self.offset_min < 0 else '+'}{hours:02d}:{minutes:02d}"
+        return f"UTC{utc_offset(self.offset_min)}"
 
     def local(self, moment_ms: int | None) -> str:
         """Local time by the minute; empty for none."""

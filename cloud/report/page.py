@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any, Final
 
 from cloud.errors import CloudError
-from cloud.masts.mast import Mast, read_mast, read_site
+from cloud.masts.mast import Mast, check_known, read_mast, read_site
 from cloud.masts.numbers import View, summary
 from cloud.masts.reading import LakeReader, Span
-from cloud.report import figures, records
+from cloud.report import figures
 from cloud.report.figures import MonthView
 from cloud.report.markup import document, number, percent, tag
 from cloud.report.month import Month
@@ -37,7 +36,7 @@ def read_report(
     except CloudError as error:
         mast = Mast(gateway, (), (), 0, 0, site, (str(error), *missing))
     if not mast.channels:
-        _known(reader, gateway)
+        check_known(reader, gateway)
         return Report(reader, gateway, month, mast, None)
     lengths = mast.intervals_s
     if interval_s is not None and interval_s not in lengths:
@@ -53,16 +52,6 @@ def read_report(
         return Report(reader, gateway, month, mast, None)
     until = month.end_ms if now_ms >= month.end_ms else min(month.end_ms, newest + 1000 * chosen)
     return Report(reader, gateway, month, mast, MonthView(view, month, until))
-
-
-def _known(reader: LakeReader, gateway: str) -> None:
-    known = records.masts(reader)
-    if gateway in known:
-        return
-    near = difflib.get_close_matches(gateway, known, 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    there = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
-    raise CloudError(f"no mast {gateway} in the lake, which has {there or 'none yet'}{meant}")
 
 
 def write_page(report: Report, *, now_ms: int, version: str) -> str:

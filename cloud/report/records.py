@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from cloud.lake.clean_views import IN_FORCE, WHOLE_MAST
 from cloud.masts.mast import within
 from cloud.masts.numbers import IS_VALID
 from cloud.masts.reading import Frame, LakeReader
+from cloud.masts.records import columns_of, in_force, select
 from cloud.report.figures import MonthView
 from cloud.report.month import Month
-
-
-def columns_of(reader: LakeReader, table: str) -> set[str]:
-    """The columns that a table has; of an older version it may lack some. Raises Missing, LakeError."""
-    return set(reader.read(table, f"SELECT column_name FROM (DESCRIBE {table})").column("column_name"))  # noqa: S608
-
-
-def select(reader: LakeReader, table: str, wanted: Mapping[str, str]) -> str:
-    """A SELECT's list of columns, each an expression by its name; one the table lacks is null."""
-    there = columns_of(reader, table)
-    return ", ".join(
-        f'{sql or chr(34) + name + chr(34)} AS "{name}"' if (name in there or sql) else f'NULL AS "{name}"'
-        for name, sql in wanted.items()
-    )
-
-
-_RECORD: Final = dict.fromkeys(
-    ("channel", "cal", "sensor", "quantity", "unit", "raw_unit", "driver", "slope", "offset", "model",
-     "serial", "certificate", "lab", "height_m", "boom_deg", "pair", "in_force"), "",
-)  # fmt: skip
 
 
 def calibrations(reader: LakeReader, gateway: str, month: Month) -> list[dict[str, Any]]:
@@ -38,29 +18,12 @@ def calibrations(reader: LakeReader, gateway: str, month: Month) -> list[dict[st
 
     A beginning or an end outside the month, or unknown, is None. Raises Missing, LakeError.
     """
-    there = columns_of(reader, "channels")
-    extra = {
-        "calibrated": "calibrated::VARCHAR", "expires": "expires::VARCHAR",
-        "spans": "list_transform(periods, lambda each: [epoch_ms(each.\"begin\"), epoch_ms(each.\"end\")])",
-    }  # fmt: skip
-    needs = {"spans": "periods"}
-    wanted = _RECORD | {name: sql for name, sql in extra.items() if needs.get(name, name) in there}
-    rows = reader.read(
-        "channels",
-        f"SELECT {select(reader, 'channels', wanted)}, epoch_ms(valid_from) AS from_at, "  # noqa: S608
-        "epoch_ms(valid_to) AS to_at FROM channels WHERE gateway = ? ORDER BY channel, valid_from",
-        [gateway],
-    ).dicts()
-    found = []
-    for row in rows:
-        spans = row.get("spans") or [(row["from_at"], row["to_at"])]
+    found = in_force(reader, gateway, month.begin_ms, month.end_ms)
+    for row in found:
         row["periods"] = [
             (begin if begin and begin > month.begin_ms else None, end if end and end < month.end_ms else None)
-            for begin, end in spans
-            if (begin or 0) < month.end_ms and (end is None or end > month.begin_ms)
+            for begin, end in row["spans"]
         ]
-        if row["periods"]:
-            found.append(row)
     return found
 
 
@@ -177,12 +140,3 @@ def means_without_marks(reader: LakeReader, view: MonthView) -> Frame:
                 channel.name,
             ).rows
     return Frame(("channel", "with_marked", "without", "intervals", "marked"), found)
-
-
-def masts(reader: LakeReader) -> list[str]:
-    """Those that the lake has anything of."""
-    found: set[str] = set()
-    for table in ("sites", "channels", "presence", "statistics"):
-        if reader.version(table) >= 0:
-            found.update(reader.read(table, f"SELECT DISTINCT gateway FROM {table}").column("gateway"))  # noqa: S608
-    return sorted(found)

@@ -11,7 +11,7 @@ from typing import Final
 from gateway import cli
 
 NOT_PACKAGED: Final = frozenset(
-    {"jobs", "query", "import", "dashboard", "report", "cleaning", "notify", "simulate", "demo"}
+    {"jobs", "query", "import", "dashboard", "report", "export", "cleaning", "notify", "simulate", "demo"}
 )
 """Commands that need Spark, Java or the analysts' packages, which a mast has not, or are for a cluster."""
 

@@ -23,6 +23,7 @@ import msgspec
 import pytest
 
 from cloud.dashboard.command import parser as dashboard_parser
+from cloud.exports.command import parser as export_parser
 from cloud.importing.command import parser as import_parser
 from cloud.lake.cleaning_command import parser as cleaning_parser
 from cloud.lake.query import parser as query_parser
@@ -94,6 +95,7 @@ PASSED_ON: Final = {
     "import": import_parser,
     "dashboard": dashboard_parser,
     "report": report_parser,
+    "export": export_parser,
     "cleaning": cleaning_parser,
     "notify": notify_parser,
 }

@@ -1,0 +1,237 @@
+"""``fieldgate export``: a mast's data as CSV, TOA5, Parquet and IEA 43's data model. Needs ``analyst``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, Protocol
+
+import duckdb
+from deltalake.exceptions import DeltaError
+
+from cloud.errors import CloudError
+from cloud.exports.columns import Export, columns_of
+from cloud.exports.iea43 import describe
+from cloud.exports.parquet_file import ParquetFile
+from cloud.exports.places import FORMATS, Files, places_of
+from cloud.exports.rows import TIME, batches
+from cloud.exports.text_files import CsvFile, Toa5File, write_columns
+from cloud.lake.query import config_for, lakes_of
+from cloud.lake.tables import LakeError, Lakes, LazyLakes
+from cloud.masts.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, within
+from cloud.masts.reading import LakeReader, Missing
+from cloud.masts.records import in_force
+from cloud.values import installed_version, interval_s
+
+_USUAL_S = 600
+
+
+class _DataFile(Protocol):
+    def write(self, batch: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    arguments = argparse.ArgumentParser(
+        prog="fieldgate export",
+        description="A mast's statistics as files for other programs, a row for each interval, without what "
+        "the cleaning log marks and without values of open intervals or of less than half of the samples.",
+    )
+    arguments.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
+    arguments.add_argument(
+        "--format", required=True, type=_formats, metavar="F,…", help=f"of {', '.join(FORMATS)}"
+    )
+    arguments.add_argument(
+        "-o", "--output", required=True, type=Path, metavar="PATH", help="file, or directory for MAST.csv …"
+    )
+    arguments.add_argument(
+        "--from", dest="begin", metavar="TIME", help="included; without a zone UTC, or the site's with "
+        "--local-time (default: all)"
+    )  # fmt: skip
+    arguments.add_argument("--to", dest="end", metavar="TIME", help="not included")
+    arguments.add_argument(
+        "--interval",
+        type=_interval,
+        metavar="D",
+        help="the intervals' length (default 10m, else the shortest)",
+    )
+    arguments.add_argument("--readings", action="store_true", help="single readings in place of statistics")
+    arguments.add_argument("--local-time", action="store_true", help="times by the site's offset from UTC")
+    arguments.add_argument("--all", action="store_true", help="with values that aren't valid")
+    arguments.add_argument("--uncleaned", action="store_true", help="with what the cleaning log marks")
+    arguments.add_argument("--organisation", metavar="NAME", help="for iea43 (default: the site's owner)")
+    arguments.add_argument("--force", action="store_true", help="replace files that are there")
+    arguments.add_argument(
+        "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
+    )
+    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+    return arguments
+
+
+def _formats(text: str) -> list[str]:
+    given = list(dict.fromkeys(text.split(",")))
+    if wrong := [each for each in given if each not in FORMATS]:
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is none of {', '.join(FORMATS)}")
+    return given
+
+
+def _interval(text: str) -> int:
+    try:
+        return interval_s(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(argv: Sequence[str]) -> int:
+    """Writes the files, prints their paths; exit status 1 on an error, which goes to stderr in one line."""
+    options = parser().parse_args(argv)
+    try:
+        write_export(options, datetime.now(UTC))
+    except CloudError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def write_export(options: argparse.Namespace, now: datetime) -> None:
+    """As the command does, at a moment. Raises CloudError."""
+    places = places_of(options.output, options.format, options.mast)
+    if options.readings and "iea43" in places:
+        raise CloudError("--readings: iea43 describes the columns of statistics; leave one of them out")
+    paths = list(places.values())
+    units = places["csv"].with_suffix(".columns.csv") if "csv" in places else None
+    files = Files([*paths, units] if units else paths, force=options.force)
+    named = [options.lake] if options.lake else []
+    lakes = lakes_of(named, config_for(named, options.cloud))
+    reader = LakeReader(lakes)
+    reader.look()
+    export = _asked(options, reader)
+    try:
+        with files:
+            parts = {each: files.part(path) for each, path in places.items()}
+            if (description := parts.pop("iea43", None)) is not None:
+                _describe(description, export, reader, now, options.organisation)
+            if units:
+                write_columns(files.part(units), export)
+            rows = _write_rows(parts, lakes, export) if parts else 0
+    except OSError as error:
+        raise CloudError(f"-o {options.output}: {error.strerror or error}") from error
+    for path in [*paths, *([units] if units else [])]:
+        sys.stdout.write(f"{path}\n")
+    if parts:
+        first, last = (export.moment(1000 * each) for each in (export.begin_ms, export.end_ms))
+        sys.stderr.write(f"{rows} rows, {first} to {last} {export.offset}\n")
+
+
+def _asked(options: argparse.Namespace, reader: LakeReader) -> Export:
+    """What is meant by the options. Raises CloudError, with what there is instead."""
+    offset_min = 0
+    if options.local_time:
+        missing: list[str] = []
+        site = read_site(reader, options.mast, FOREVER_MS, missing)
+        if site.get("utc_offset_min") is None:
+            check_known(reader, options.mast)
+            why = next(iter(missing), f"the lake has no utc_offset of {options.mast}'s site")
+            raise CloudError(f"--local-time: {why}; leave it out for UTC, or write [site] utc_offset")
+        offset_min = int(site["utc_offset_min"])
+    begin_ms = _moment_ms("--from", options.begin, offset_min, 0)
+    end_ms = _moment_ms("--to", options.end, offset_min, FOREVER_MS)
+    if begin_ms >= end_ms:
+        raise CloudError(f"--to {options.end} isn't after --from {options.begin}")
+    mast = _mast(reader, options.mast, begin_ms, end_ms)
+    length_s = options.interval or (_USUAL_S if _USUAL_S in mast.intervals_s else mast.intervals_s[0])
+    if length_s not in mast.intervals_s:
+        there = ", ".join(f"{each}s" for each in mast.intervals_s)
+        raise CloudError(f"--interval {length_s}s: the mast's statistics have intervals of {there}")
+    first, last = reader.read(
+        "statistics",
+        "SELECT epoch_ms(min(interval_start)), epoch_ms(max(interval_start)) FROM statistics "  # noqa: S608
+        f"WHERE gateway = ? AND interval_s = ? AND {within('interval_start', begin_ms, end_ms)}",
+        [mast.gateway, length_s],
+    ).rows[0]
+    begin_ms, end_ms = max(begin_ms, first), min(end_ms, last + 1000 * length_s)
+    return Export(
+        mast, columns_of(mast, readings=options.readings), None if options.readings else length_s,
+        begin_ms, end_ms, offset_min, clean=not options.uncleaned, every=options.all,
+    )  # fmt: skip
+
+
+def _mast(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -> Mast:
+    mast = read_mast(reader, gateway, begin_ms, end_ms)
+    if not mast.channels:
+        check_known(reader, gateway)
+        whole = read_mast(reader, gateway)
+        if not whole.channels:
+            raise CloudError(
+                f"the lake has no statistics of {gateway}: `fieldgate jobs run statistics` makes them"
+            )
+        first, last = (f"{datetime.fromtimestamp(each / 1000, UTC):%Y-%m-%d %H:%M}"
+                       for each in (whole.begin_ms, whole.end_ms))  # fmt: skip
+        raise CloudError(
+            f"no statistics of {gateway} in that time: there are some from {first} to {last} UTC"
+        )
+    return mast
+
+
+def _moment_ms(option: str, text: str | None, offset_min: int, otherwise: int) -> int:
+    if text is None:
+        return otherwise
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CloudError(f"{option} {text[:40]!r} is no time such as 2026-05-28T12:00") from None
+    zone = timezone(timedelta(minutes=offset_min))
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp() * 1000)
+
+
+def _describe(
+    path: Path, export: Export, reader: LakeReader, now: datetime, organisation: str | None
+) -> None:
+    try:
+        records = in_force(reader, export.mast.gateway, export.begin_ms, export.end_ms)
+    except Missing as error:
+        raise CloudError(f"iea43: {error}") from error
+    author = f"fieldgate {installed_version()}"
+    document, lacking = describe(export, records, now, author, organisation)
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for each in lacking:
+        sys.stderr.write(f"iea43: {each}\n")
+
+
+def _write_rows(parts: Mapping[str, Path], lakes: Lakes, export: Export) -> int:
+    """All rows into each file, which are read once; how many."""
+    opened: list[_DataFile] = []
+    rows = 0
+    span_ms = export.end_ms - export.begin_ms
+    try:
+        for each, path in parts.items():
+            opened.append(_open(each, path, export))
+        lake = LazyLakes(lakes)
+        with lake.connection:
+            for batch in batches(lake, export):
+                for file in opened:
+                    file.write(batch)
+                rows += batch.num_rows
+                if sys.stderr.isatty() and batch.num_rows:
+                    done_ms = batch.column(TIME)[-1].as_py() // 1000 - export.begin_ms
+                    sys.stderr.write(f"\r{min(100, 100 * done_ms // span_ms)} %, {rows} rows ")
+    except (duckdb.Error, DeltaError) as error:
+        raise LakeError(f"the lake can't be read: {str(error).partition(chr(10))[0]}") from error
+    finally:
+        for file in opened:
+            file.close()
+    if sys.stderr.isatty():
+        sys.stderr.write("\r")
+    return rows
+
+
+def _open(form: str, path: Path, export: Export) -> _DataFile:
+    if form == "toa5":
+        return Toa5File(path, export, installed_version())
+    return ParquetFile(path, export) if form == "parquet" else CsvFile(path, export)
