@@ -75,6 +75,11 @@ class Export:
             minutes=self.offset_min, microseconds=time_us
         )
 
+    def stamp(self, time_us: int) -> str:
+        """As text; all of a file are as long, or pandas takes them for words."""
+        parts = "microseconds" if self.interval_s is None else "seconds"
+        return self.moment(time_us).isoformat(" ", timespec=parts)
+
 
 def columns_of(mast: Mast, *, readings: bool) -> tuple[Column, ...]:
     """A mast's columns: what the kind of each channel has."""

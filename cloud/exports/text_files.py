@@ -31,8 +31,8 @@ class CsvFile:
 
     def write(self, batch: Any) -> None:
         """Adds rows."""
-        moment = self._export.moment
-        self._writer.writerows((moment(time_us), *values) for time_us, *values in _rows(batch))
+        stamp = self._export.stamp
+        self._writer.writerows((stamp(time_us), *values) for time_us, *values in _rows(batch))
 
     def close(self) -> None:
         """No more rows."""
@@ -77,10 +77,10 @@ class Toa5File:
 
     def write(self, batch: Any) -> None:
         """Adds rows."""
-        moment = self._export.moment
+        stamp = self._export.stamp
         for time_us, *values in _rows(batch):
             given = ("NAN" if value is None else value for value in values)
-            self._writer.writerow((str(moment(time_us + self._end_us)), self._record, *given))
+            self._writer.writerow((stamp(time_us + self._end_us), self._record, *given))
             self._record += 1
 
     def close(self) -> None:

@@ -1,0 +1,500 @@
+"""A mast's files: what is in them, what is left out, and that other programs read the same numbers again."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud.exports.columns import Column, Export
+from cloud.exports.command import run
+from cloud.exports.text_files import CsvFile, Toa5File
+from cloud.importing.command import run as import_files
+from cloud.importing.logger_file import read_rows
+from cloud.importing.mapping import load_mapping
+from cloud.lake.cleaning import Mark, add
+from cloud.lake.tables import open_lake
+from cloud.masts.mast import Channel, Mast
+from spark_jobs import schemas
+from tests.support.fleet_lake import write
+from tests.support.servers import shared_data
+
+T0: Final = datetime(2026, 5, 28, tzinfo=UTC)
+CUP, VANE, RAIN, DOOR = "cup-a.wind_speed", "vane.wind_direction", "rain.precipitation", "door.state"
+CHANNELS: Final = {
+    CUP: ("m/s", "linear"), VANE: ("deg", "direction"), RAIN: ("mm", "accumulated"), DOOR: ("1", "state"),
+}  # fmt: skip
+N: Final = 12
+UNCOVERED, ABSENT, MISSED, MARKED, OPEN = 3, 5, 7, 8, 11
+COLUMNS: Final = [
+    f"{CUP}_avg", f"{CUP}_sd", f"{CUP}_min", f"{CUP}_max", f"{CUP}_gust", f"{CUP}_count", f"{DOOR}_avg",
+    f"{DOOR}_count", f"{RAIN}_sum", f"{RAIN}_count", f"{VANE}_avg", f"{VANE}_sd", f"{VANE}_count",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hours of mast-07: each way in which an interval may have no value is there once."""
+    root = tmp_path_factory.mktemp("export") / "lake"
+    kept = [at for at in range(N) if at != ABSENT]
+    value = np.array([np.nan if at == MISSED else 5 + at / 7 for at in kept])
+    count = [0 if at == MISSED else 240 if at == UNCOVERED else 600 - at for at in kept]
+    nothing = np.full(len(kept), np.nan)
+    for name, (unit, kind) in CHANNELS.items():
+        linear = kind == "linear"
+        write(root, schemas.STATISTICS, {
+            "gateway": ["mast-07"] * len(kept), "channel": [name] * len(kept),
+            "quantity": [name.partition(".")[2]] * len(kept), "unit": [unit] * len(kept),
+            "interval_s": [600] * len(kept), "date": [T0.date()] * len(kept),
+            "interval_start": [T0 + timedelta(minutes=10 * at) for at in kept],
+            "avg": value / 20 if kind == "state" else value,
+            "sd": value / 10 if kind in ("linear", "direction") else nothing,
+            "min": value - 1 if linear else nothing, "max": value * 2 if linear else nothing,
+            "gust": value * 1.5 if linear else nothing,
+            "sum": value * 3 if kind == "accumulated" else nothing,
+            "count": count, "expected": [600.0] * len(kept), "recovery": np.array(count) / 600,
+            "version": [0 if at == OPEN else 1 for at in kept], "quality": [1] * len(kept),
+        })  # fmt: skip
+    write(root, schemas.SITES, {
+        "gateway": ["mast-07"], "valid_from": [T0 - timedelta(days=9)], "name": ["Ridge"],
+        "owner": ["Example Wind"], "latitude": [27.7], "longitude": [85.5], "utc_offset_min": [330],
+    })  # fmt: skip
+    swapped = T0 + timedelta(minutes=50)
+    spans = [(T0 - timedelta(days=3), swapped), (swapped, None), (None, None)]
+    write(root, schemas.CHANNELS, {
+        "gateway": ["mast-07"] * 3, "channel": [CUP, CUP, VANE], "cal": ["000000aa", "000000bb", "000000cc"],
+        "sensor": ["cup-a", "cup-a", "vane"], "quantity": ["wind_speed", "wind_speed", "wind_direction"],
+        "unit": ["m/s", "m/s", "deg"], "kind": ["linear", "linear", "direction"],
+        "valid_from": [begin for begin, _ in spans], "valid_to": [end for _, end in spans],
+        "periods": [[{"begin": begin, "end": end}] for begin, end in spans], "in_force": [False, True, True],
+        "slope": np.array([0.765, 0.7598, np.nan]), "offset": np.array([0.35, 0.371, np.nan]),
+        "model": ["NRG 40H", "NRG 40H", None], "serial": ["1", "2", None], "lab": ["Tunnel", "Tunnel", None],
+        "certificate": ["A-1", "A-2", None], "calibrated": [T0.date(), None, None],
+        "height_m": np.array([50.0, 50.0, 48.0]), "boom_deg": np.array([315.0, 315.0, np.nan]),
+    })  # fmt: skip
+    times = [T0 + timedelta(seconds=at / 2) for at in range(6)]
+    write(root, schemas.READINGS, {
+        "gateway": ["mast-07"] * 12, "channel": [CUP] * 6 + [VANE] * 6, "time": times * 2,
+        "date": [T0.date()] * 12, "value": np.arange(12.0), "quality": [1, 2, 3, 4, 1, 1] * 2,
+        "clock": (["synced"] * 5 + ["unsynced"]) * 2,
+    })  # fmt: skip
+    begin = T0 + timedelta(minutes=10 * MARKED + 9)
+    add({"": (str(root), None)}, [
+        Mark("mast-07", "cup-a", begin, begin + timedelta(seconds=1), "iced", "Ada", T0)
+    ])  # fmt: skip
+    return root
+
+
+def exported(lake: Path, output: Path, form: str, *options: str, mast: str = "mast-07") -> Path:
+    """Runs the command; the file."""
+    given = ["--lake", str(lake), "--mast", mast, "--format", form, "-o", str(output), *options]
+    assert run(given) == 0
+    return output
+
+
+def table_of(path: Path, time: str = "interval_start (UTC+00:00)") -> pd.DataFrame:
+    return pd.read_csv(path, index_col=time, parse_dates=[time], float_precision="round_trip")
+
+
+def empty_in(table: pd.DataFrame, column: str) -> list[int]:
+    return [at for at, there in enumerate(table[column].isna()) if there]
+
+
+def test_csv_has_each_interval_and_leaves_out_what_is_not_valid(lake: Path, tmp_path: Path) -> None:
+    table = table_of(exported(lake, tmp_path / "m.csv", "csv"))
+    assert list(table.columns) == COLUMNS
+    starts = pd.date_range("2026-05-28", periods=N, freq="10min")
+    assert list(table.index) == list(starts)
+    for column in ("avg", "sd", "min", "max", "gust"):
+        assert empty_in(table, f"{CUP}_{column}") == [UNCOVERED, ABSENT, MISSED, MARKED, OPEN]
+    assert empty_in(table, f"{VANE}_avg") == [UNCOVERED, ABSENT, MISSED, OPEN]
+    # How many samples there were is no judgement.
+    assert empty_in(table, f"{CUP}_count") == [ABSENT, MARKED]
+    assert table[f"{CUP}_avg"].iloc[1] == 5 + 1 / 7
+    assert table[f"{CUP}_max"].iloc[1] == (5 + 1 / 7) * 2
+    assert table[f"{RAIN}_sum"].iloc[2] == (5 + 2 / 7) * 3
+
+
+def test_all_and_uncleaned_have_the_rest(lake: Path, tmp_path: Path) -> None:
+    every = table_of(exported(lake, tmp_path / "a.csv", "csv", "--all"))
+    assert empty_in(every, f"{CUP}_avg") == [ABSENT, MISSED, MARKED]
+    uncleaned = table_of(exported(lake, tmp_path / "u.csv", "csv", "--uncleaned"))
+    assert empty_in(uncleaned, f"{CUP}_avg") == [UNCOVERED, ABSENT, MISSED, OPEN]
+
+
+def test_units_are_in_a_second_file(lake: Path, tmp_path: Path) -> None:
+    exported(lake, tmp_path / "m.csv", "csv")
+    with (tmp_path / "m.columns.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["column"] for row in rows] == ["interval_start (UTC+00:00)", *COLUMNS]
+    assert [row["unit"] for row in rows[1:7]] == [*["m/s"] * 5, ""]
+    assert (rows[1]["channel"], rows[1]["statistic"], rows[1]["height_m"]) == (CUP, "avg", "50.0")
+    assert all(row["meaning"] for row in rows)
+
+
+def test_local_time_is_the_sites_and_so_are_times_that_are_asked_for(lake: Path, tmp_path: Path) -> None:
+    asked = ["--local-time", "--from", "2026-05-28T05:45", "--to", "2026-05-28T00:40Z"]
+    table = table_of(exported(lake, tmp_path / "m.csv", "csv", *asked), "interval_start (UTC+05:30)")
+    assert [f"{at:%H:%M}" for at in table.index] == ["05:50", "06:00"]
+    assert list(table[f"{CUP}_avg"].iloc[:1]) == [5 + 2 / 7]
+
+
+def test_parquet_has_types_and_units(lake: Path, tmp_path: Path) -> None:
+    table = pq.read_table(exported(lake, tmp_path / "m.parquet", "parquet", "--local-time"))
+    assert table.schema.names == ["interval_start", *COLUMNS]
+    assert table.schema.field(0).type == pa.timestamp("us", tz="+05:30")
+    field = table.schema.field(f"{CUP}_sd")
+    assert (field.type, field.metadata[b"unit"], field.metadata[b"statistic"]) == (
+        pa.float64(),
+        b"m/s",
+        b"sd",
+    )
+    assert table.schema.field(f"{CUP}_count").type == pa.int64()
+    assert table.schema.metadata[b"mast"] == b"mast-07"
+    assert table.column(0)[0].as_py() == T0
+    same = table_of(exported(lake, tmp_path / "m.csv", "csv"))
+    assert np.array_equal(table.to_pandas()[COLUMNS].to_numpy(float), same.to_numpy(float), equal_nan=True)
+
+
+def mapping_for(columns: Path, gateway: str) -> str:
+    """The mapping of ``fieldgate import`` for an exported TOA5, by the columns of the CSV."""
+    text = f"""
+[file]
+gateway = "{gateway}"
+format = "toa5"
+interval = "10m"
+scan = "1s"
+stamps = "end"
+utc_offset = "+00:00"
+"""
+    with columns.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["channel"]]
+    for channel in dict.fromkeys(row["channel"] for row in rows):
+        own = [row for row in rows if row["channel"] == channel]
+        sensor, _, quantity = channel.partition(".")
+        text += f'\n[[channel]]\nsensor = "{sensor}"\nquantity = "{quantity}"\n'
+        text += "".join(f'{row["statistic"]} = "{row["column"]}"\n' for row in own)
+    return text
+
+
+def read_back(folder: Path, toa5: Path, mast: str) -> Path:
+    """The lake that a TOA5 makes."""
+    mapping = folder / "mapping.toml"
+    mapping.write_text(mapping_for(toa5.with_suffix(".columns.csv"), mast))
+    assert import_files(["--mapping", str(mapping), "--lake", str(folder / "back"), str(toa5)]) == 0
+    return folder / "back"
+
+
+def statistics(lake: Path, mast: str) -> pd.DataFrame:
+    with open_lake(lake, tables=["statistics_clean"]) as connection:
+        return connection.execute(
+            "SELECT channel, interval_start, avg, sd, min, max, gust, sum, count FROM statistics_clean "
+            "WHERE gateway = ? AND version > 0 AND recovery >= 0.5 ORDER BY ALL",
+            [mast],
+        ).df()
+
+
+def test_toa5_is_imported_again_as_the_same_statistics(lake: Path, tmp_path: Path) -> None:
+    exported(lake, tmp_path, "toa5,csv")
+    lines = (tmp_path / "mast-07.dat").read_bytes().split(b"\r\n")
+    assert lines[0].startswith(b'"TOA5","mast-07","fieldgate","",')
+    assert lines[0].endswith(b'"UTC+00:00 end of interval","","statistics_600s"')
+    assert lines[2].startswith(b'"TS","RN","m/s",')
+    assert lines[3].startswith(b'"","","Avg","Std","Min","Max","Max","Smp","Avg"')
+    assert lines[4].startswith(b'"2026-05-28 00:10:00",0,5.0,0.5,4.0,10.0,7.5,600,')
+    back = read_back(tmp_path, tmp_path / "mast-07.dat", "mast-07")
+    before, after = statistics(lake, "mast-07"), statistics(back, "mast-07")
+    # Of what is added up and of states an import keeps no other figures.
+    lost = before["channel"].isin([RAIN])
+    before.loc[lost, "avg"], after.loc[after["channel"] == RAIN, "avg"] = np.nan, np.nan
+    assert len(before) == 4 * (N - 4) - 1
+    pd.testing.assert_frame_equal(before, after, check_exact=True, check_dtype=False)
+
+
+def document_of(lake: Path, folder: Path, *options: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    whole = json.loads(exported(lake, folder / "m.json", "iea43", *options).read_text())
+    (location,) = whole["measurement_location"]
+    return whole, {point["name"]: point for point in location["measurement_point"]}
+
+
+def test_iea43_has_what_the_lake_knows_and_names_what_it_lacks(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, points = document_of(lake, tmp_path)
+    assert (whole["organisation"], whole["version"]) == ("Example Wind", "1.2.0-2023.01")
+    location = whole["measurement_location"][0]
+    assert (location["name"], location["latitude_ddeg"], location["longitude_ddeg"]) == (
+        "mast-07",
+        27.7,
+        85.5,
+    )
+    cup = points[CUP]
+    assert (cup["measurement_type_id"], cup["height_m"]) == ("wind_speed", 50.0)
+    first, second = cup["sensor"]
+    assert (first["model"], first["serial_number"], first["sensor_type_id"]) == ("NRG 40H", "1", "anemometer")
+    assert (first["date_from"], first["date_to"]) == ("2026-05-25T00:00:00", "2026-05-28T00:50:00")
+    assert (second["serial_number"], second["date_to"]) == ("2", None)
+    (calibration,) = second["calibration"]
+    assert (calibration["slope"], calibration["offset"], calibration["calibration_id"]) == (
+        0.7598,
+        0.371,
+        "A-2",
+    )
+    assert first["calibration"][0]["date_of_calibration"] == "2026-05-28"
+    # The boom stayed when the cup was changed.
+    (boom,) = cup["mounting_arrangement"]
+    assert (boom["boom_orientation_deg"], boom["date_from"]) == (315.0, "2026-05-25T00:00:00")
+    configs = cup["logger_measurement_config"]
+    assert [each["slope"] for each in configs] == [0.765, 0.7598]
+    assert [each["column_name"] for each in configs[0]["column_name"]] == COLUMNS[:6]
+    assert points[VANE]["logger_measurement_config"] == points[VANE]["sensor"] == []
+    said = capsys.readouterr().err
+    assert f"{VANE}, calibration 000000cc: no date_from" in said
+    assert f"{DOOR}: the lake has no record of its sensor" in said
+    # Only what was in force then.
+    _, points = document_of(lake, tmp_path, "--to", "2026-05-28T00:30", "--force")
+    assert [each["serial_number"] for each in points[CUP]["sensor"]] == ["1"]
+
+
+@pytest.mark.skipif(
+    find_spec("brightwind") is None, reason="brightwind, which has the schema, isn't installed"
+)
+def test_iea43_is_valid_by_its_schema(lake: Path, tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    spec = find_spec("brightwind")
+    assert spec is not None
+    assert spec.origin is not None
+    schema = Path(spec.origin).parent / "demo_datasets" / "iea43_wra_data_model.schema_v1_2.json"
+    whole, _ = document_of(lake, tmp_path)
+    assert [
+        str(each) for each in jsonschema.Draft7Validator(json.loads(schema.read_text())).iter_errors(whole)
+    ] == []
+
+
+REQUIRED: Final = {
+    "": {"author", "organisation", "date", "version", "measurement_location"},
+    "measurement_location": {
+        "name", "latitude_ddeg", "longitude_ddeg", "measurement_station_type_id", "measurement_point",
+    },
+    "measurement_point": {"name", "measurement_type_id", "height_m", "logger_measurement_config"},
+    "logger_measurement_config": {"date_from", "date_to", "column_name"},
+    "column_name": {"column_name", "statistic_type_id"},
+    "sensor": {"date_from", "date_to"}, "mounting_arrangement": {"date_from", "date_to"},
+}  # fmt: skip
+"""What the data model 1.2 requires of each object."""
+
+
+def test_iea43_has_all_that_the_data_model_requires(lake: Path, tmp_path: Path) -> None:
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, list):
+            return sum(check(name, each) for each in value)
+        if not isinstance(value, dict):
+            return 0
+        assert REQUIRED.get(name, set()) <= value.keys()
+        return 1 + sum(check(key, each) for key, each in value.items())
+
+    whole, _ = document_of(lake, tmp_path)
+    assert check("", whole) > 20
+
+
+def test_iea43_without_a_site_says_all_that_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short(tmp_path / "lake", [T0])
+    write(
+        tmp_path / "lake", schemas.CHANNELS, {"gateway": ["mast-08"], "channel": [CUP], "cal": ["000000aa"]}
+    )
+    given = [
+        "--lake",
+        str(tmp_path / "lake"),
+        "--mast",
+        "mast-08",
+        "--format",
+        "iea43,csv",
+        "-o",
+        str(tmp_path / "o"),
+    ]
+    assert run(given) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert all(name in said for name in ("organisation", "latitude_ddeg", "longitude_ddeg", "[site]"))
+    assert list((tmp_path / "o").iterdir()) == []
+    assert run([*given, "--local-time"]) == 1
+    assert "leave it out for UTC" in capsys.readouterr().err
+
+
+def short(lake: Path, starts: list[datetime]) -> None:
+    """mast-08: one cup."""
+    n = len(starts)
+    write(lake, schemas.STATISTICS, {
+        "gateway": ["mast-08"] * n, "channel": [CUP] * n, "quantity": ["wind_speed"] * n, "unit": ["m/s"] * n,
+        "interval_s": [600] * n, "date": [each.date() for each in starts], "interval_start": starts,
+        "avg": np.arange(1.0, n + 1), "count": [600] * n, "recovery": np.ones(n), "version": [1] * n,
+    })  # fmt: skip
+
+
+def test_rows_of_a_long_time_are_there_once_and_in_order(tmp_path: Path) -> None:
+    starts = [T0 + timedelta(days=at) for at in (0, 28, 29, 60)]
+    short(tmp_path / "lake", starts)
+    table = table_of(exported(tmp_path / "lake", tmp_path / "m.csv", "csv", mast="mast-08"))
+    assert len(table) == 60 * 144 + 1
+    assert list(table.index) == list(pd.date_range("2026-05-28", periods=len(table), freq="10min"))
+    found = table[f"{CUP}_avg"].dropna()
+    assert list(zip(found.index.tz_localize("UTC"), found, strict=True)) == list(
+        zip(starts, range(1, 5), strict=True)
+    )
+
+
+def test_readings_have_a_row_for_each_time(lake: Path, tmp_path: Path) -> None:
+    path = exported(lake, tmp_path / "m.csv", "csv", "--readings")
+    table = table_of(path, "time (UTC+00:00)")
+    assert list(table.columns) == [CUP, DOOR, RAIN, VANE]
+    assert [f"{at:%S.%f}" for at in table.index] == [
+        "00.000000",
+        "00.500000",
+        "01.000000",
+        "01.500000",
+        "02.000000",
+    ]
+    assert empty_in(table, CUP) == [2, 3]
+    assert list(table[VANE].dropna()) == [6.0, 7.0, 10.0]
+    table = table_of(exported(lake, tmp_path / "a.csv", "csv", "--readings", "--all"), "time (UTC+00:00)")
+    assert list(table[CUP]) == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--mast", "mast-7"], "no mast mast-7 in the lake, which has mast-07; did you mean mast-07?"),
+        (["--to", "2020-02-01"], "there are some from 2026-05-28 00:00 to 2026-05-28 02:00 UTC"),
+        (["--interval", "1m"], "--interval 60s: the mast's statistics have intervals of 600s"),
+        (["--from", "soon"], "--from 'soon' is no time such as"),
+        (["--from", "2026-05-28", "--to", "2026-05-28"], "--to 2026-05-28 isn't after --from 2026-05-28"),
+        (["--format", "iea43", "--readings"], "--readings: iea43 describes"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_said_with_what_is(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    asked = ["--lake", str(lake), "--mast", "mast-07", "--format", "csv", "-o", str(tmp_path / "m"), *options]
+    assert run(asked) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ")
+    assert words in said.err
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_format_is_wrong_usage(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(["--lake", str(lake), "--mast", "mast-07", "--format", "csv,xls", "-o", "x"])
+    assert "'xls' is none of csv, toa5, parquet, iea43" in capsys.readouterr().err
+
+
+def test_a_file_is_replaced_only_on_request_and_as_a_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, output = tmp_path / "lake", tmp_path / "m.csv"
+    short(lake, [T0, T0 + timedelta(days=30)])
+    output.write_text("mine")
+    asked = ["--lake", str(lake), "--mast", "mast-08", "--format", "csv", "-o", str(output)]
+    assert run(asked) == 1
+    assert "m.csv exists: --force replaces" in capsys.readouterr().err
+    # The second month can't be read: nothing of the first stays.
+    (broken,) = (lake / "statistics").glob("date=2026-06-27/*.parquet")
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) // 4) + whole[len(whole) * 3 // 4 :])
+    if run([*asked, "--force"]) == 0:
+        pytest.fail("a broken table was exported")
+    assert output.read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"lake", "m.csv"}
+    broken.write_bytes(whole)
+    assert run([*asked, "--force"]) == 0
+    assert output.read_text().startswith("interval_start (UTC+00:00),")
+
+
+VALUES: Final = st.lists(
+    st.tuples(
+        st.none() | st.floats(allow_nan=False, allow_infinity=False), st.none() | st.integers(0, 10**9)
+    ),
+    min_size=1, max_size=8,
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=VALUES, interval_s=st.sampled_from((600, 3600)))
+def test_written_numbers_are_read_as_the_same(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float | None, int | None]], interval_s: int
+) -> None:
+    folder = tmp_path_factory.mktemp("written")
+    channel = Channel(CUP, "wind_speed", "m/s")
+    columns = (Column(channel, "avg"), Column(channel, "count"))
+    begin_ms = int(T0.timestamp() * 1000)
+    export = Export(Mast("mast-07", (channel,), (interval_s,), 0, 0, {}), columns, interval_s, begin_ms, 0)
+    times = [1000 * begin_ms + 1_000_000 * interval_s * at for at in range(len(rows))]
+    values, counts = zip(*rows, strict=True)
+    batch = pa.record_batch([
+        pa.array(times, pa.int64()), pa.array(values, pa.float64()), pa.array(counts, pa.int64())
+    ], names=["time_us", "a", "n"])  # fmt: skip
+    for file in (CsvFile(folder / "m.csv", export), Toa5File(folder / "m.dat", export, "1")):
+        file.write(batch)
+        file.close()
+    wanted = np.array([[np.nan if each is None else float(each) for each in row] for row in rows])
+    table = table_of(folder / "m.csv")
+    assert np.array_equal(table.to_numpy(float), wanted, equal_nan=True)
+    assert [int(at.timestamp() * 1e6) for at in table.index.tz_localize("UTC")] == times
+    mapping = folder / "mapping.toml"
+    mapping.write_text(f"""
+[file]
+gateway = "mast-07"
+format = "toa5"
+interval = "{interval_s}s"
+scan = "1s"
+stamps = "end"
+utc_offset = "+00:00"
+
+[[channel]]
+sensor = "cup-a"
+quantity = "wind_speed"
+avg = "{CUP}_avg"
+count = "{CUP}_count"
+""")
+    found = read_rows(folder / "m.dat", load_mapping(mapping), lambda *_: None, times[-1] + 10**13)
+    assert found.bad == []
+    assert list(found.times_us) == times
+    assert np.array_equal(np.array(list(found.figures.values())).T, wanted, equal_nan=True)
+
+
+def test_a_recorded_mast_is_what_its_file_has(tmp_path: Path) -> None:
+    path = shared_data("mast_10min_3months.csv.gz")
+    if path is None:
+        pytest.skip("no shared data: mast_10min_3months.csv.gz")
+    given = pd.read_csv(path).iloc[3000:4000]
+    part = tmp_path / "part.csv"
+    given.to_csv(part, index=False)
+    example = Path(__file__).parents[4] / "docs/examples/import.toml"
+    assert import_files(["--mapping", str(example), "--lake", str(tmp_path / "lake"), str(part)]) == 0
+    exported(tmp_path / "lake", tmp_path, "csv,toa5", mast="old-mast-80m")
+    table = table_of(tmp_path / "old-mast-80m.csv")
+    there = table.loc[table["cup-80m-n.wind_speed_avg"].notna()]
+    assert list(there.index) == list(pd.to_datetime(given["Timestamp"]).sort_values())
+    for column, source, scale in (
+        ("cup-80m-n.wind_speed_avg", "Spd80mN", 1.0), ("cup-80m-n.wind_speed_sd", "Spd80mNStd", 1.0),
+        ("cup-40m-n.wind_speed_max", "Spd40mNMax", 1.0), ("vane-78m.wind_direction_avg", "Dir78mS", 1.0),
+        ("baro.pressure_avg", "P2m", 0.1), ("rain.precipitation_sum", "PrcpTot", 1.0),
+    ):  # fmt: skip
+        assert there[column].to_numpy() == pytest.approx(given[source].to_numpy() * scale, abs=1e-12)
+    back = read_back(tmp_path, tmp_path / "old-mast-80m.dat", "old-mast-80m")
+    both = (statistics(lake, "old-mast-80m") for lake in (tmp_path / "lake", back))
+    pd.testing.assert_frame_equal(*both, check_exact=True)
