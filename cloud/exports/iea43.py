@@ -48,10 +48,11 @@ def describe(
     of_channel = {name: list(own) for name, own in groupby(records, key=lambda record: record["channel"])}
     by_channel = {name: list(own) for name, own in groupby(export.columns, lambda each: each.channel.name)}
     notes: list[str] = []
-    points = [
+    found = (
         _point(export, channel, of_channel.get(channel.name, []), by_channel[channel.name], notes)
         for channel in mast.channels
-    ]
+    )
+    points = [each for each in found if each is not None]
     about = [site.get("name"), f"Times are {export.offset}, those of data the start of {export.interval_s} s"]
     location = {
         "name": mast.gateway, "latitude_ddeg": site["latitude"], "longitude_ddeg": site["longitude"],
@@ -66,20 +67,23 @@ def describe(
 
 def _point(
     export: Export, channel: Channel, records: Sequence[Record], columns: Sequence[Column], notes: list[str]
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
+    """None where nothing says since when it is measured, which the data model requires."""
     known = QUANTITIES.get(channel.quantity)
     unit = known and known.measurement_unit
     spells: list[_Spell] = []
     for record in records:
         for begin, end in record["spans"]:
             if begin is None:
-                cal = f"{channel.name}, calibration {record['cal']}"
-                notes.append(f"{cal}: no date_from, its gateway had no clock then: left out")
+                notes.append(
+                    f"{channel.name}: calibration {record['cal']} is left out: its date_from is unknown"
+                )
             else:
                 spells.append((begin, end, record))
     spells.sort(key=lambda spell: spell[0])
-    if not records:
-        notes.append(f"{channel.name}: the lake has no record of its sensor: no sensor, no logger config")
+    if not spells:
+        notes.append(f"{channel.name} is left out: the lake has no record of it with a date_from")
+        return None
     names = [
         {"column_name": column.name, "statistic_type_id": column.figure, "is_ignored": False}
         for column in columns
@@ -94,12 +98,11 @@ def _point(
         {"boom_orientation_deg": boom, "orientation_reference_id": "true_north", **_dates(export, *own)}
         for (boom,), own in _stretches(spells, "boom_deg") if boom is not None
     ]  # fmt: skip
+    height = {"height_reference_id": "ground_level"} if channel.height_m is not None else {}
     return {
         "name": channel.name, "measurement_type_id": known.measurement_type if known else "other",
-        "height_m": channel.height_m,
-        "height_reference_id": None if channel.height_m is None else "ground_level",
-        "logger_measurement_config": configs, "sensor": _sensors(export, channel, spells),
-        "mounting_arrangement": booms,
+        "height_m": channel.height_m, **height, "logger_measurement_config": configs,
+        "sensor": _sensors(export, channel, spells), **({"mounting_arrangement": booms} if booms else {}),
     }  # fmt: skip
 
 
@@ -118,7 +121,8 @@ def _sensors(export: Export, channel: Channel, spells: Sequence[_Spell]) -> list
         ]  # fmt: skip
         found.append({
             "model": model, "serial_number": serial, **_dates(export, begin, end),
-            "sensor_type_id": _SENSORS.get(channel.quantity, "other"), "calibration": calibrations,
+            "sensor_type_id": _SENSORS.get(channel.quantity, "other"),
+            **({"calibration": calibrations} if calibrations else {}),
         })  # fmt: skip
     return found
 
@@ -133,5 +137,8 @@ def _stretches(spells: Sequence[_Spell], *keys: str) -> list[tuple[tuple[Any, ..
 
 
 def _dates(export: Export, begin_ms: int, end_ms: int | None) -> dict[str, str | None]:
-    begin, end = (at and export.moment(1000 * at).isoformat(timespec="seconds") for at in (begin_ms, end_ms))
-    return {"date_from": str(begin), "date_to": end and str(end)}
+    begin, end = (
+        None if at is None else export.moment(1000 * at).isoformat(timespec="seconds")
+        for at in (begin_ms, end_ms)
+    )  # fmt: skip
+    return {"date_from": begin, "date_to": end}
