@@ -17,7 +17,7 @@ from cloud.errors import CloudError
 from cloud.exports.columns import Export, columns_of
 from cloud.exports.iea43 import describe
 from cloud.exports.parquet_file import ParquetFile
-from cloud.exports.places import FORMATS, Files, places_of
+from cloud.exports.places import FORMATS, places_of, whole_files
 from cloud.exports.rows import TIME, batches
 from cloud.exports.text_files import CsvFile, Toa5File, write_columns
 from cloud.lake.query import config_for, lakes_of
@@ -106,23 +106,23 @@ def write_export(options: argparse.Namespace, now: datetime) -> None:
         raise CloudError("--readings: iea43 describes the columns of statistics; leave one of them out")
     paths = list(places.values())
     units = places["csv"].with_suffix(".columns.csv") if "csv" in places else None
-    files = Files([*paths, units] if units else paths, force=options.force)
+    paths += [units] if units else []
     named = [options.lake] if options.lake else []
     lakes = lakes_of(named, config_for(named, options.cloud))
     reader = LakeReader(lakes)
     reader.look()
     export = _asked(options, reader)
     try:
-        with files:
-            parts = {each: files.part(path) for each, path in places.items()}
+        with whole_files(paths, force=options.force) as part:
+            parts = {each: part[path] for each, path in places.items()}
             if (description := parts.pop("iea43", None)) is not None:
                 _describe(description, export, reader, now, options.organisation)
             if units:
-                write_columns(files.part(units), export)
+                write_columns(part[units], export)
             rows = _write_rows(parts, lakes, export) if parts else 0
     except OSError as error:
         raise CloudError(f"-o {options.output}: {error.strerror or error}") from error
-    for path in [*paths, *([units] if units else [])]:
+    for path in paths:
         sys.stdout.write(f"{path}\n")
     if parts:
         first, last = (export.moment(1000 * each) for each in (export.begin_ms, export.end_ms))
@@ -194,7 +194,7 @@ def _describe(
     path: Path, export: Export, reader: LakeReader, now: datetime, organisation: str | None
 ) -> None:
     try:
-        records = in_force(reader, export.mast.gateway, export.begin_ms, export.end_ms)
+        records = in_force(reader, export.mast.gateway, 0, FOREVER_MS)
     except Missing as error:
         raise CloudError(f"iea43: {error}") from error
     author = f"fieldgate {installed_version()}"

@@ -26,7 +26,7 @@ _SENSORS: Final = {
 }  # fmt: skip
 
 Record = dict[str, Any]
-"""A calibration record with its ``spans`` (``cloud.masts.records.in_force``)."""
+"""A calibration record with all its ``spans`` (``cloud.masts.records.in_force``)."""
 _Spell = tuple[int, int | None, Record]
 """A record in force: milliseconds since 1970 from and to; None: it still is."""
 
@@ -53,7 +53,7 @@ def describe(
         for channel in mast.channels
     )
     points = [each for each in found if each is not None]
-    about = [site.get("name"), f"Times are {export.offset}, those of data the start of {export.interval_s} s"]
+    about = [site.get("name"), f"Times are {export.offset}; statistics of {export.interval_s} s"]
     location = {
         "name": mast.gateway, "latitude_ddeg": site["latitude"], "longitude_ddeg": site["longitude"],
         "measurement_station_type_id": "mast", "notes": ". ".join(filter(None, about)),
@@ -68,21 +68,12 @@ def describe(
 def _point(
     export: Export, channel: Channel, records: Sequence[Record], columns: Sequence[Column], notes: list[str]
 ) -> dict[str, Any] | None:
-    """None where nothing says since when it is measured, which the data model requires."""
+    """None where nothing says when it is measured so, which the data model requires."""
     known = QUANTITIES.get(channel.quantity)
     unit = known and known.measurement_unit
-    spells: list[_Spell] = []
-    for record in records:
-        for begin, end in record["spans"]:
-            if begin is None:
-                notes.append(
-                    f"{channel.name}: calibration {record['cal']} is left out: its date_from is unknown"
-                )
-            else:
-                spells.append((begin, end, record))
-    spells.sort(key=lambda spell: spell[0])
+    spells = _spells(export, channel, records, notes)
     if not spells:
-        notes.append(f"{channel.name} is left out: the lake has no record of it with a date_from")
+        notes.append(f"{channel.name} is left out: no record of it has both dates")
         return None
     names = [
         {"column_name": column.name, "statistic_type_id": column.figure, "is_ignored": False}
@@ -104,6 +95,28 @@ def _point(
         "height_m": channel.height_m, **height, "logger_measurement_config": configs,
         "sensor": _sensors(export, channel, spells), **({"mounting_arrangement": booms} if booms else {}),
     }  # fmt: skip
+
+
+def _spells(export: Export, channel: Channel, records: Sequence[Record], notes: list[str]) -> list[_Spell]:
+    """When each record was in force, of those times that reach into the export's, the first first."""
+    known = [
+        (begin, end, record) for record in records for begin, end in record["spans"] if begin is not None
+    ]
+    known.sort(key=lambda spell: spell[0])
+    found = []
+    for (begin, end, record), after in zip(known, [*known[1:], None], strict=False):
+        # Who is out of force without an end went when the clock wasn't set: before the next one came.
+        ends = record["in_force"] is False and end is None
+        until = (after[0] if after else None) if ends else end
+        if ends and after is None:
+            notes.append(f"{channel.name}: calibration {record['cal']} is left out: its date_to is unknown")
+        elif begin < export.end_ms and (until is None or until > export.begin_ms):
+            found.append((begin, until, record))
+    notes += [
+        f"{channel.name}: calibration {record['cal']} is left out: its date_from is unknown"
+        for record in records if any(begin is None for begin, _ in record["spans"])
+    ]  # fmt: skip
+    return found
 
 
 def _sensors(export: Export, channel: Channel, spells: Sequence[_Spell]) -> list[dict[str, Any]]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from cloud.errors import CloudError
@@ -26,29 +24,22 @@ def places_of(output: Path, formats: Sequence[str], mast: str) -> dict[str, Path
     return {each: output / f"{mast}{FORMATS[each]}" for each in formats}
 
 
-class Files(AbstractContextManager["Files"]):
-    """Files that are to come. Raises CloudError where one is there already and isn't to be replaced."""
+@contextmanager
+def whole_files(paths: Sequence[Path], *, force: bool) -> Iterator[Mapping[Path, Path]]:
+    """Where each of the files is written meanwhile; after an error none of them is there.
 
-    def __init__(self, paths: Sequence[Path], *, force: bool) -> None:
-        if there := [str(path) for path in paths if path.exists() and not force]:
-            raise CloudError(f"{', '.join(there)} exist{'s' * (len(there) == 1)}: --force replaces")
-        self._parts = {path: path.with_name(f".{path.name}.part") for path in paths}
-
-    def __enter__(self) -> Files:
-        for path in self._parts:
+    Raises CloudError where one is there already and isn't to be replaced, OSError.
+    """
+    if there := [str(path) for path in paths if path.exists() and not force]:
+        raise CloudError(f"{', '.join(there)} exist{'s' * (len(there) == 1)}: --force replaces")
+    parts = {path: path.with_name(f".{path.name}.part") for path in paths}
+    try:
+        for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
-        return self
-
-    def part(self, path: Path) -> Path:
-        """Where it is written meanwhile."""
-        return self._parts[path]
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for path, part in self._parts.items():
-            if kind is None:
-                os.replace(part, path)  # noqa: PTH105 - Path.replace is the same
-            else:
-                with suppress(OSError):
-                    part.unlink()
+        yield parts
+        for path, part in parts.items():
+            part.replace(path)
+    finally:
+        for part in parts.values():
+            with suppress(OSError):
+                part.unlink()

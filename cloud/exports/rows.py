@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from cloud.exports.columns import Column, Export
+from cloud.lake.answers import batches_of
 from cloud.lake.parquet import quoted
 from cloud.lake.tables import LazyLakes
 from cloud.masts.mast import DAY_MS, within
@@ -13,7 +14,6 @@ from cloud.masts.numbers import IS_COVERED
 
 TIME: Final = "time_us"
 """The first column: microseconds since 1970, UTC."""
-_BATCH: Final = 5_000
 _DAYS: Final = 28
 """Of statistics at once; of readings it is one."""
 _VALID_READING: Final = "quality <= 2"
@@ -34,7 +34,7 @@ def batches(lakes: LazyLakes, export: Export) -> Iterator[Any]:
     for begin_ms in range(export.begin_ms, export.end_ms, step):
         end_ms = min(begin_ms + step, export.end_ms)
         sql = _sql(export, view, there, begin_ms, end_ms)
-        yield from lakes.connection.sql(sql, params=[export.mast.gateway]).to_arrow_reader(_BATCH)
+        yield from batches_of(lakes.connection.sql(sql, params=[export.mast.gateway]))
 
 
 def _sql(export: Export, view: str, there: set[str], begin_ms: int, end_ms: int) -> str:

@@ -26,6 +26,13 @@ _BATCH: Final = 10_000
 
 def rows_of(answer: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
     """The rows of an answer as it is computed. Raises duckdb.Error; LakeError after the first rows."""
+    for batch in batches_of(answer):
+        values = (column.to_pylist(maps_as_pydicts="strict") for column in batch.columns)
+        yield from zip(*values, strict=True)
+
+
+def batches_of(answer: duckdb.DuckDBPyRelation) -> Iterator[Any]:
+    """An answer as Arrow batches, as it is computed. Raises duckdb.Error; LakeError after the first rows."""
     reader = answer.to_arrow_reader(_BATCH)
     while True:
         try:
@@ -34,8 +41,7 @@ def rows_of(answer: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
             return
         except (OSError, ValueError) as error:
             raise LakeError(str(error)) from error
-        values = (column.to_pylist(maps_as_pydicts="strict") for column in batch.columns)
-        yield from zip(*values, strict=True)
+        yield batch
 
 
 def _plain(value: Any) -> Any:

@@ -71,17 +71,20 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "owner": ["Example Wind"], "latitude": [27.7], "longitude": [85.5], "utc_offset_min": [330],
     })  # fmt: skip
     swapped = T0 + timedelta(minutes=50)
-    spans = [(T0 - timedelta(days=3), swapped), (swapped, None), (None, None)]
+    # The first cup's clock wasn't set when it went, and so with the gauge; the vane's when it came.
+    spans = [(T0 - timedelta(days=3), None), (swapped, None), (None, None), (T0, None)]
     write(root, schemas.CHANNELS, {
-        "gateway": ["mast-07"] * 3, "channel": [CUP, CUP, VANE], "cal": ["000000aa", "000000bb", "000000cc"],
-        "sensor": ["cup-a", "cup-a", "vane"], "quantity": ["wind_speed", "wind_speed", "wind_direction"],
-        "unit": ["m/s", "m/s", "deg"], "kind": ["linear", "linear", "direction"],
-        "valid_from": [begin for begin, _ in spans], "valid_to": [end for _, end in spans],
-        "periods": [[{"begin": begin, "end": end}] for begin, end in spans], "in_force": [False, True, True],
-        "slope": np.array([0.765, 0.7598, np.nan]), "offset": np.array([0.35, 0.371, np.nan]),
-        "model": ["NRG 40H", "NRG 40H", None], "serial": ["1", "2", None], "lab": ["Tunnel", "Tunnel", None],
-        "certificate": ["A-1", "A-2", None], "calibrated": [T0.date(), None, None],
-        "height_m": np.array([50.0, 50.0, 48.0]), "boom_deg": np.array([315.0, 315.0, np.nan]),
+        "gateway": ["mast-07"] * 4, "channel": [CUP, CUP, VANE, RAIN], "cal": [at * 8 for at in "abcd"],
+        "sensor": ["cup-a", "cup-a", "vane", "rain"], "unit": ["m/s", "m/s", "deg", "mm"],
+        "quantity": ["wind_speed", "wind_speed", "wind_direction", "precipitation"],
+        "kind": ["linear", "linear", "direction", "accumulated"], "in_force": [False, True, True, False],
+        "valid_from": [begin for begin, _ in spans],
+        "periods": [[{"begin": begin, "end": end}] for begin, end in spans],
+        "slope": np.array([0.765, 0.7598, np.nan, 0.2]), "offset": np.array([0.35, 0.371, np.nan, 0]),
+        "model": ["NRG 40H", "NRG 40H", None, None], "serial": ["1", "2", None, None],
+        "lab": ["Tunnel", "Tunnel", None, None], "certificate": ["A-1", "A-2", None, None],
+        "calibrated": [T0.date(), None, None, None], "height_m": np.array([50.0, 50.0, 48.0, 2.0]),
+        "boom_deg": np.array([315.0, 315.0, np.nan, np.nan]),
     })  # fmt: skip
     times = [T0 + timedelta(seconds=at / 2) for at in range(6)]
     write(root, schemas.READINGS, {
@@ -260,8 +263,9 @@ def test_iea43_has_what_the_lake_knows_and_names_what_it_lacks(
     assert [each["column_name"] for each in configs[0]["column_name"]] == COLUMNS[:6]
     assert points.keys() == {CUP}
     said = capsys.readouterr().err
-    assert f"{VANE}: calibration 000000cc is left out: its date_from is unknown" in said
-    assert f"{DOOR} is left out: the lake has no record of it with a date_from" in said
+    assert f"{VANE}: calibration cccccccc is left out: its date_from is unknown" in said
+    assert f"{RAIN}: calibration dddddddd is left out: its date_to is unknown" in said
+    assert f"{DOOR} is left out: no record of it has both dates" in said
     # Only what was in force then.
     _, points = document_of(lake, tmp_path, "--to", "2026-05-28T00:30", "--force")
     assert [each["serial_number"] for each in points[CUP]["sensor"]] == ["1"]
@@ -313,7 +317,7 @@ def test_iea43_without_a_site_says_all_that_is_missing(
 ) -> None:
     short(tmp_path / "lake", [T0])
     write(
-        tmp_path / "lake", schemas.CHANNELS, {"gateway": ["mast-08"], "channel": [CUP], "cal": ["000000aa"]}
+        tmp_path / "lake", schemas.CHANNELS, {"gateway": ["mast-08"], "channel": [CUP], "cal": ["aaaaaaaa"]}
     )
     given = [
         "--lake",
@@ -382,6 +386,7 @@ def test_readings_have_a_row_for_each_time(lake: Path, tmp_path: Path) -> None:
         (["--from", "soon"], "--from 'soon' is no time such as"),
         (["--from", "2026-05-28", "--to", "2026-05-28"], "--to 2026-05-28 isn't after --from 2026-05-28"),
         (["--format", "iea43", "--readings"], "--readings: iea43 describes"),
+        (["--format", "csv,toa5", "-o", __file__], "is a file: several formats need a directory"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_said_with_what_is(
