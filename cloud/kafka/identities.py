@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from typing import cast
 
 from confluent_kafka import Message
 
@@ -14,14 +16,19 @@ from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord
 from cloud.wire.reading_records import RUNS_TOPIC
 from cloud.wire.run_records import RunRecord
+from cloud.wire.signatures import Signature, signature
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A gateway's record, None without one; and its runs, with Kafka's time of what names them (us)."""
+    """A gateway's record, None without one; and its runs, with Kafka's time of what names them (us).
+
+    ``signature`` is that of the last one of its runs' records.
+    """
 
     record: IdentityRecord | None
     runs: Mapping[str, int]
+    signature: Signature | None = None
 
 
 class IdentityTopic:
@@ -35,6 +42,7 @@ class IdentityTopic:
         """What is known of a gateway."""
         records: list[IdentityRecord] = []
         runs: dict[str, int] = {}
+        last: list[Message] = []
 
         def book(message: Message) -> None:
             value = message.value() or b""
@@ -49,18 +57,26 @@ class IdentityTopic:
             if run.gateway == gateway:
                 names = (run.run, run.previous_run, *(each.run for each in run.unfinished))
                 runs.update(dict.fromkeys(filter(None, names), message.timestamp()[1] * 1000))
+                if not last or message.timestamp()[1] >= last[0].timestamp()[1]:
+                    last[:] = [message]
 
         with open_scan(*self._kafka, self._timeout_s) as scan:
             there = scan.topics()
             if IDENTITIES_TOPIC not in there:
                 raise CloudError(f"there is no topic {IDENTITIES_TOPIC}: fieldgate provision topics makes it")
             scan.read(sorted({IDENTITIES_TOPIC, RUNS_TOPIC} & there), book, lambda *_: None)
-        return Known(records[-1] if records else None, runs)
+        return Known(records[-1] if records else None, runs, _signature(last[0]) if last else None)
 
     def write(self, record: IdentityRecord) -> None:
         """Store a record in the place of the gateway's last one."""
         key = record.gateway.encode()
         publish(*self._kafka, (IDENTITIES_TOPIC, key, record.to_json()), self._timeout_s)
+
+
+def _signature(message: Message) -> Signature | None:
+    digest = sha256(message.value() or b"").digest()
+    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+    return signature(message.topic() or "", message.key(), digest, headers)
 
 
 def _record(value: bytes, gateway: str) -> IdentityRecord:

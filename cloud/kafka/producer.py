@@ -99,6 +99,15 @@ class _Record(Protocol):
     def headers(self) -> tuple[tuple[str, bytes], ...]: ...
 
 
+SentHeaders = list[tuple[str, str | bytes | None]]
+"""As confluent-kafka has them."""
+
+
+def as_they_are(record: _Record, _value: bytes) -> SentHeaders:
+    """A record's headers."""
+    return [*record.headers]
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A producer with other properties, ready to take over."""
@@ -121,10 +130,12 @@ class KafkaSink(Generic[T]):
         client_id: str,
         properties: Mapping[str, str],
         value_of: Callable[[_Record], bytes] = attrgetter("value"),
+        headers_of: Callable[[_Record, bytes], SentHeaders] = as_they_are,
     ) -> None:
-        """``value_of`` gives what is sent as a record's value."""
+        """``value_of`` gives what is sent as a record's value, ``headers_of`` its headers by that."""
         self._client_id = client_id
         self._value_of = value_of
+        self._headers_of = headers_of
         self._config = self._merged(bootstrap_servers, properties)
         self._outcomes: list[tuple[T, Undelivered | None]] = []
         self._producer: Producer | None = None
@@ -153,12 +164,13 @@ class KafkaSink(Generic[T]):
         producer = self._producer
         if producer is None or self._broken:
             return False
+        value = self._value_of(record)
         try:
             producer.produce(
                 record.topic,
                 key=record.key,
-                value=self._value_of(record),
-                headers=list(record.headers),
+                value=value,
+                headers=self._headers_of(record, value),
                 on_delivery=partial(self._delivered, token),
             )
         except BufferError:

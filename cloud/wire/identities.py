@@ -4,6 +4,7 @@ A run is ``{12 hex}-{20 hex}``: a nonce, and the beginning of HMAC-SHA256(key of
 A gateway's keys are derived from one master key, one for each generation, so nothing is stored to verify a
 run. ``gateway.identities`` has one record of each gateway: how many keys it was given, and what counted from
 when on. Both are decided by the record and by Kafka's time alone, so a replay decides as the first reading.
+In the strict mode each of a gateway's records is signed, and its run needn't be proven.
 
 Pure: no I/O, no clock.
 """
@@ -22,6 +23,7 @@ from msgspec import Meta
 
 from cloud.wire.fields import UNDECODABLE, InvalidFields, convert, format_time, split_object, time_of, to_json
 from cloud.wire.reading_records import GATEWAY_ID, MAX_PAYLOAD_BYTES, VERSION, GatewayId, RunId, Version
+from cloud.wire.signatures import Signature
 
 IDENTITIES_TOPIC: Final = "gateway.identities"
 IDENTITY: Final = "IDENTITY"
@@ -76,6 +78,11 @@ class Step(msgspec.Struct, frozen=True):
 
     from_us: int
     least: int | None
+    signed: bool = False
+    """Whether each record must be signed, by a key of that generation or a later one."""
+
+
+_OPEN: Final = Step(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +90,37 @@ class IdentityRecord:
     """One gateway's: how many keys it was given, what counted when, oldest first, and its ``runs``.
 
     These were known before they had to prove themselves, and stay welcome: their backlogs may be long.
+    Signed are backlogs too, whatever their run, as a gateway signs what it sends: only those of ``unsigned``
+    needn't be.
     """
 
     gateway: GatewayId
     generation: Annotated[int, Meta(ge=1, le=_GENERATIONS)]
     steps: tuple[Step, ...] = ()
     runs: frozenset[RunId] = frozenset()
+    unsigned: frozenset[RunId] = frozenset()
 
-    def at(self, time_us: int) -> int | None:
-        """The least generation at a time of Kafka's; see ``Step``."""
-        return next((step.least for step in reversed(self.steps) if step.from_us <= time_us), 0)
+    def at(self, time_us: int) -> Step:
+        """What counts at a time of Kafka's."""
+        return next((step for step in reversed(self.steps) if step.from_us <= time_us), _OPEN)
 
     def to_json(self) -> bytes:
-        """The bytes of the record."""
-        steps = [{"from": format_time(each.from_us), "least": each.least} for each in self.steps]
+        """The bytes of the record. What is about signatures is there where it is used alone."""
+        strict = {"signed": True}
+        steps = [
+            {"from": format_time(each.from_us), "least": each.least, **(strict if each.signed else {})}
+            for each in self.steps
+        ]
         named = {"v": VERSION, "gateway": self.gateway, "generation": self.generation}
-        return to_json({**named, "steps": steps, "runs": sorted(self.runs)})
+        unsigned = {"unsigned": sorted(self.unsigned)} if self.unsigned else {}
+        return to_json({**named, "steps": steps, "runs": sorted(self.runs), **unsigned})
 
     @classmethod
     def from_json(cls, payload: bytes) -> Self:
         """The record in a message; unknown fields are ignored. Raises InvalidFields."""
         fields, _ = split_object(payload, MAX_PAYLOAD_BYTES, _NAMES)
-        steps = [Step(time_of("from", each.begin), each.least) for each in convert(fields, _Written).steps]
+        written = convert(fields, _Written).steps
+        steps = [Step(time_of("from", each.begin), each.least, each.signed) for each in written]
         if steps != sorted(steps, key=lambda step: step.from_us):
             raise InvalidFields("INCONSISTENT", "a step begins before the one that stands before it")
         return convert({**fields, "steps": steps}, cls)
@@ -113,6 +129,7 @@ class IdentityRecord:
 class _WrittenStep(msgspec.Struct):
     begin: str = msgspec.field(name="from")
     least: Annotated[int, Meta(ge=0, le=_GENERATIONS)] | None
+    signed: bool = False
 
 
 class _Written(msgspec.Struct):
@@ -122,7 +139,7 @@ class _Written(msgspec.Struct):
     steps: list[_WrittenStep]
 
 
-_NAMES: Final = ("v", "gateway", "generation", "steps", "runs")
+_NAMES: Final = ("v", "gateway", "generation", "steps", "runs", "unsigned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +160,28 @@ class Identity:
         return _generation(self.keys, self.record.gateway, run)
 
     def always(self, run: str) -> bool:
-        """Whether a run is welcome at any time."""
+        """Whether what came with a run is welcome at any time, signed or not."""
         leasts = [step.least for step in self.record.steps]
-        if None in leasts:
+        if None in leasts or any(step.signed for step in self.record.steps):
             return False
         return run in self.record.runs or self.generation(run) >= max(filter(None, leasts), default=0)
 
-    def accepts(self, run: str | None, time_us: int) -> bool:
+    def accepts(self, run: str | None, time_us: int, signature: Signature | None = None) -> bool:
         """Whether what came with a run (None: with none) at a time of Kafka's is this gateway's."""
-        least = self.record.at(time_us)
+        step = self.record.at(time_us)
+        if not step.signed or run in self.record.unsigned:
+            return self.proven(run, step.least)
+        return step.least is not None and self.signed(signature, step.least)
+
+    def proven(self, run: str | None, least: int | None) -> bool:
+        """Whether a run is welcome where the least generation is this one (of ``Step``)."""
         if not least:
             return least == 0
         return run is not None and (run in self.record.runs or self.generation(run) >= least)
+
+    def signed(self, signature: Signature | None, least: int) -> bool:
+        """Whether a record is signed by a key of this generation or a later one."""
+        return signature is not None and any(map(signature.is_by, self.keys[max(least, 1) - 1 :]))
 
 
 class _Claimed(msgspec.Struct):
@@ -181,6 +208,8 @@ class Identities:
 
     def __init__(self, known: Iterable[Identity] = ()) -> None:
         self._known: Mapping[str, Identity] = {each.record.gateway: each for each in known}
+        self.strict = any(step.signed for each in self._known.values() for step in each.record.steps)
+        """Whether some of them have to sign each record, or had to."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -190,12 +219,21 @@ class Identities:
         known = self._known.get(gateway)
         return known is not None and not known.always(run)
 
-    def accepts(self, gateway: str, run: str | None, time_us: int) -> bool:
+    def accepts(
+        self, gateway: str, run: str | None, time_us: int, signature: Signature | None = None
+    ) -> bool:
         """Whether what names this gateway is welcome, as of ``Identity.accepts``."""
         known = self._known.get(gateway)
-        return known is None or known.accepts(run, time_us)
+        return known is None or known.accepts(run, time_us, signature)
 
-    def counted(self, key: str | None, payload: bytes | None, time_us: int, run: str | None = None) -> str:
+    def counted(
+        self,
+        key: str | None,
+        payload: bytes | None,
+        time_us: int,
+        run: str | None = None,
+        signature: Signature | None = None,
+    ) -> str:
         """The gateway among whose rejects a record counts: the one that its key names; '' where it is nobody.
 
         One that has to prove itself is named by a record of its own alone, by the run in its value, or by
@@ -207,7 +245,7 @@ class Identities:
         if name not in self._known:
             return name
         gateway, run = claimed_run(payload) or (name, run)
-        return name if gateway == name and self.accepts(name, run, time_us) else ""
+        return name if gateway == name and self.accepts(name, run, time_us, signature) else ""
 
 
 NOBODY: Final = Identities()

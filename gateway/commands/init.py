@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             answers = given(arguments)
         if access is not None and (key := access.identity(target.parent)) is not None:
-            answers = _with_key(answers, key)
+            answers = _with_key(answers, key, sign=access.sign_records)
         text = render(answers)
     except (ValueError, DriverError) as error:
         return fail(error, USAGE)
@@ -198,8 +198,9 @@ def _with_id(answers: Answers, text: str) -> Answers:
     return replace(answers, gateway_id=text)
 
 
-def _with_key(answers: Answers, reference: dict[str, str]) -> Answers:
+def _with_key(answers: Answers, reference: dict[str, str], *, sign: bool) -> Answers:
     gateway = {**answers.given.get("gateway", {}), "identity_key": reference}
+    gateway |= {"sign_records": True} if sign else {}
     return replace(answers, given={**answers.given, "gateway": gateway})
 
 

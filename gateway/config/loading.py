@@ -200,6 +200,10 @@ def _check_position(section: str, source: Source, raw: dict[str, Any]) -> None:
 
 def _read_gateway(source: Source, raw: dict[str, Any]) -> None:
     _check_position("gateway", source, raw)
+    if raw.get("sign_records") is True and "identity_key" not in raw:
+        source.error(
+            ("gateway", "sign_records"), "needs identity_key too: fieldgate provision gateway makes it"
+        )
     resolve(source, ("gateway", "identity_key"), raw)
 
 

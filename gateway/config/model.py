@@ -16,6 +16,7 @@ from annotated_types import Ge, Le
 from cloud.toml_problems import KeyPath, Problem
 from cloud.values import registry_url, server_list
 from cloud.wire.quantities import QUANTITIES, Kind, Quantities
+from cloud.wire.signatures import signing_key
 from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
@@ -85,6 +86,12 @@ class GatewayConfig:
         IdentityKey | None,
         Meaning('what its runs prove themselves by, of `fieldgate provision gateway`: { file = "…" }'),
     ] = field(default=None, repr=False)
+    sign_records: Annotated[bool, Meaning("sign each record for Kafka with that key, 21 bytes more")] = False
+
+    @property
+    def signs_with(self) -> bytes | None:
+        """What its records are signed with; None where they aren't."""
+        return signing_key(self.identity_key) if self.sign_records and self.identity_key else None
 
 
 @dataclass(frozen=True, slots=True)

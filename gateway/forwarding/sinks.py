@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
-from cloud.kafka.producer import METERED_PROPERTIES, KafkaSink
+from cloud.kafka.producer import METERED_PROPERTIES, KafkaSink, SentHeaders, as_they_are
+from cloud.wire.signatures import MAC_HEADER, sign
 from gateway.config import Config
 from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.reading_format import ReadingFormat
-from gateway.ports import ParkedTopic
+from gateway.ports import ParkedTopic, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +25,18 @@ class KafkaSinks:
 
     @classmethod
     def open(cls, config: Config) -> KafkaSinks:
-        """Both, connecting in the background. Their client ids are every gateway's: one quota serves all."""
-        servers, outbox = config.kafka.bootstrap_servers, config.outbox.path
+        """Both, connecting in the background. Their client ids are every gateway's: one quota serves all.
+
+        Records are signed here, where each passes as it will be at Kafka: those of the outbox too, from
+        before there was a key.
+        """
+        servers, outbox, key = config.kafka.bootstrap_servers, config.outbox.path, config.gateway.signs_with
         written = ReadingFormat(outbox.with_name(f"{outbox.name}.schema"))
         written.apply(config.kafka)
+        headers_of = as_they_are if key is None else partial(_signed, key)
         return cls(
-            KafkaSink(servers, "live", _properties(config, "live"), written.value_of),
-            KafkaSink(servers, "backlog", _properties(config, "backlog"), written.value_of),
+            KafkaSink(servers, "live", _properties(config, "live"), written.value_of, headers_of),
+            KafkaSink(servers, "backlog", _properties(config, "backlog"), written.value_of, headers_of),
             written,
         )
 
@@ -66,6 +73,12 @@ class KafkaSinks:
         self.format.close()
         self.live.close()
         self.backlog.close()
+
+
+def _signed(key: bytes, record: Record, value: bytes) -> SentHeaders:
+    """A record's headers, with its signature."""
+    mac = sign(key, record.topic, record.key, value, record.headers)
+    return [*record.headers, (MAC_HEADER, mac)]
 
 
 def _properties(config: Config, role: str) -> dict[str, str]:

@@ -114,10 +114,11 @@ class RecordsJob(Job):
         # Those of its time are where repeats are: after a lost checkpoint or a crash.
         there = self._spark.read.format("delta").load(self._messages)
         there = there.where(F.col("kafka_time") >= moment_of(topics[topic].first_us))
-        found = messages(records.where(F.col("topic") == topic))
+        given = records.where(F.col("topic") == topic)
+        found = messages(given)
         rows, refusals = unstored(found, there), []
         if len(identities):
-            refusals = unproven(found, identities).toArrow().to_pylist()
+            refusals = unproven(given, identities).toArrow().to_pylist()
         if refusals:
             places = F.broadcast(reasons_frame(self._spark, refusals))
             rows = rows.join(places, list(RECORD[:3]), "left_anti").select(*found.columns)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.reading_records import CHANNEL_ID, GATEWAY_ID, RUN_ID
 from spark_jobs.schemas import MESSAGES
+from spark_jobs.transforms.signatures import DIGEST
 
 _SEQ: Final = "[1-9][0-9]{0,18}"
 _TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)"
@@ -47,8 +48,8 @@ def place() -> Iterator[Column]:
     yield F.current_timestamp().alias("ingested_at")
 
 
-def messages(records: DataFrame) -> DataFrame:
-    """Kafka records (as the source gives them) to rows of ``messages``, one each."""
+def _identity() -> Iterator[Column]:
+    """Gateway, channel, run and seq; all of them null where one isn't there."""
     identity = {
         "gateway": _of("gateway", GATEWAY_ID.pattern),
         "channel": _of("channel", CHANNEL_ID.pattern),
@@ -56,8 +57,25 @@ def messages(records: DataFrame) -> DataFrame:
         "seq": _of("seq", _SEQ).try_cast("bigint"),
     }
     whole = reduce(and_, (value.isNotNull() for value in identity.values()))
+    for name, value in identity.items():
+        yield F.when(whole, value).alias(name)
+
+
+def senders(records: DataFrame, *, signed: bool) -> DataFrame:
+    """Whom Kafka records name as their gateway and run, and where they are.
+
+    With ``signed`` also what ``signatures_of`` needs: topic, key, headers and ``DIGEST``.
+    """
+    gateway, _, run, _ = _identity()
+    digest = F.unhex(F.sha2("value", 256)).alias(DIGEST)
+    more = ("topic", "key", "headers", digest) if signed else ()
+    return records.select(gateway, run, *list(place())[:4], *more)
+
+
+def messages(records: DataFrame) -> DataFrame:
+    """Kafka records (as the source gives them) to rows of ``messages``, one each."""
     return records.select(
-        *(F.when(whole, value).alias(name) for name, value in identity.items()),
+        *_identity(),
         F.coalesce(utf8(header("mqtt-topic")), utf8(F.col("key"))).alias("mqtt_topic"),
         _of("received-at", _TIME).try_cast("timestamp").alias("received_at"),
         F.col("value").alias("payload"),

@@ -28,7 +28,8 @@ from spark_jobs.intervals import day_of
 from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, SITES, STATUS, Table, columns
 from spark_jobs.transforms.dedupe import RECORD, as_quarantined
 from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status, revised
-from spark_jobs.transforms.messages import header, place, utf8
+from spark_jobs.transforms.messages import header, place, senders, utf8
+from spark_jobs.transforms.signatures import digested, signatures_of
 
 _ENDED: Final = ("stopped", "killed")
 
@@ -135,17 +136,21 @@ def parse_rows(batch: Any, kind: RecordKind, identities: Identities = NOBODY) ->
     """
     times_us = batch["timestamp"].cast(pa.int64()).to_pylist()
     given = [batch[name].to_pylist() for name in ("value", "key", "run", "topic", "partition", "offset")]
-    for value, key, run, topic, partition, offset, time_us in zip(*given, times_us, strict=True):
+    signatures = signatures_of(digested(batch, identities))
+    for value, key, run, topic, partition, offset, time_us, signature in zip(
+        *given, times_us, signatures, strict=True
+    ):
         if value is None:
             continue
         at = dict(zip(RECORD, (topic, partition, offset, time_us), strict=True))
         try:
             row = kind.parse(value, time_us, offset)
-            if not identities.accepts(row["gateway"], row.get("run", run), time_us):
+            if not identities.accepts(row["gateway"], row.get("run", run), time_us, signature):
                 raise InvalidFields(IDENTITY, "no run of its gateway")
             yield {**row, **at, "reason": None}
         except InvalidFields as problem:
-            counted = identities.counted(key, value, time_us, run)
+            name = None if key is None else key.decode(errors="replace")
+            counted = identities.counted(name, value, time_us, run, signature)
             yield {**at, "gateway": counted, "reason": problem.reason}
 
 
@@ -159,8 +164,8 @@ def _parse_batches(
 def record_rows(records: DataFrame, kind: RecordKind, identities: Identities = NOBODY) -> DataFrame:
     """Kafka records (as the source gives them) to rows of ``kind.schema``."""
     schema = to_arrow_schema(kind.schema)
-    run, key = utf8(header(RUN_HEADER)).alias("run"), utf8(F.col("key")).alias("key")
-    needed = records.select("value", key, run, "topic", "partition", "offset", "timestamp")
+    run = utf8(header(RUN_HEADER)).alias("run")
+    needed = records.select("value", "key", run, "topic", "partition", "offset", "timestamp", "headers")
     parse = partial(_parse_batches, kind=kind, schema=schema, identities=identities)
     return needed.mapInArrow(parse, kind.schema)
 
@@ -168,19 +173,20 @@ def record_rows(records: DataFrame, kind: RecordKind, identities: Identities = N
 def _unproven(batches: Iterable[Any], schema: Any, identities: Identities) -> Iterator[Any]:
     for batch in batches:
         times_us = batch["kafka_time"].cast(pa.int64()).to_pylist()
-        names = zip(batch["gateway"].to_pylist(), batch["run"].to_pylist(), times_us, strict=True)
-        mine = [gateway is None or identities.accepts(gateway, run, us) for gateway, run, us in names]
+        names = (batch[name].to_pylist() for name in ("gateway", "run"))
+        claims = zip(*names, times_us, signatures_of(batch), strict=True)
+        mine = [claim[0] is None or identities.accepts(*claim) for claim in claims]
         kept = batch.filter(pa.array([not each for each in mine], pa.bool_()))
         nobodys = pa.array([""] * kept.num_rows, pa.string()), pa.array([IDENTITY] * kept.num_rows)
         arrays = [*(kept[name] for name in RECORD[:3]), *nobodys]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def unproven(rows: DataFrame, identities: Identities) -> DataFrame:
-    """Rows of ``messages`` that aren't of whom they name: ``REASONS``."""
+def unproven(records: DataFrame, identities: Identities) -> DataFrame:
+    """Kafka records of messages that aren't of whom they name: ``REASONS``."""
     schema = to_arrow_schema(REASONS)
     check = partial(_unproven, schema=schema, identities=identities)
-    return rows.select("gateway", "run", *RECORD).mapInArrow(check, REASONS)
+    return senders(records, signed=identities.strict).mapInArrow(check, REASONS)
 
 
 def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -45,6 +45,7 @@ from cloud.wire.reading_records import (
 )
 from spark_jobs.intervals import DAY_US, TIMES
 from spark_jobs.schemas import QUARANTINE, READINGS
+from spark_jobs.transforms.signatures import digested, signatures_of
 
 READING_ROWS: Final = to_arrow_schema(READINGS.schema)
 REJECT_ROWS: Final = to_arrow_schema(QUARANTINE.schema)
@@ -130,7 +131,8 @@ def _reject_rows(batch: Any, rejects: dict[int, tuple[Any, ...]], now: Any, iden
     keys = [_text(key) for key in taken["key"].to_pylist()]
     times_us = taken["timestamp"].cast(pa.int64()).fill_null(_NO_TIME_US).to_pylist()
     uncounted = pa.nulls(len(rejects), pa.int64())
-    counted = map(identities.counted, keys, taken["value"].to_pylist(), times_us)
+    runs, signatures = repeat(None), signatures_of(taken)
+    counted = map(identities.counted, keys, taken["value"].to_pylist(), times_us, runs, signatures)
     columns = {
         "reason": pa.array(reasons, pa.string()),
         "payload": pa.array(payloads, pa.binary()),
@@ -245,9 +247,12 @@ def _reading_rows(batch: Any, decoded: _Decoded, now: Any, identities: Identitie
             decoded.refused[int(decoded.rows[at])] = error.reason
         else:
             time_us[at], sound[at] = reading.time_us, True
-    for at in np.flatnonzero(sound & doubtful).tolist():
-        fields, when_us = decoded.fields[at], received_us[at].as_py()
-        if not identities.accepts(fields.gateway, fields.run, _NO_TIME_US if when_us is None else when_us):
+    asked = np.flatnonzero(sound & doubtful)
+    doubted = taken.take(pa.array(asked))
+    times_us = doubted["timestamp"].cast(pa.int64()).fill_null(_NO_TIME_US).to_pylist()
+    for at, when_us, signature in zip(asked.tolist(), times_us, signatures_of(doubted), strict=True):
+        fields = decoded.fields[at]
+        if not identities.accepts(fields.gateway, fields.run, when_us, signature):
             decoded.refused[int(decoded.rows[at])], sound[at] = IDENTITY, False
     columns |= {
         "time": pa.array(time_us).cast(TIMES),
@@ -303,10 +308,11 @@ def parse_batch(
 ) -> Parsed:
     """One Arrow batch of Kafka records; each is in exactly one of the two results.
 
-    Readings of those of ``identities`` that don't prove to be theirs are rejects. ``schemas`` are those of
+    Readings that name one of ``identities`` and aren't its are rejects. ``schemas`` are those of
     readings in Avro by id.
     """
     now = pa.scalar(time.time_ns() // 1000, type=READING_ROWS.field("ingested_at").type)
+    batch = digested(batch, identities)
     letters = pc.equal(batch["topic"], dead_letter_topic)
     if not pc.any(letters).as_py():
         return _parsed(batch, now, identities, schemas)

@@ -24,20 +24,20 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
 from cloud.kafka.identities import IdentityTopic
-from cloud.kafka.producer import KafkaSink
+from cloud.kafka.producer import KafkaSink, SentHeaders
 from cloud.kafka.provision import TOPICS, provision_topics
 from cloud.kafka.quotas import Quotas
-from cloud.kafka.single_record import publish
 from cloud.kafka.topic_reader import TopicReader
 from cloud.kafka.users import Users
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.identities import IdentityRecord, gateway_key, proves, proving_run
+from cloud.wire.signatures import sign, signing_key
 from gateway.cli import main
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
 from tests.integration.test_docs import blocks
 from tests.support.config import config_text, cup
-from tests.support.mast import GatewayProcess, published, records
+from tests.support.mast import GatewayProcess, is_signed, published, records
 from tests.support.secured_kafka import SecuredBroker
 from tests.support.servers import eventually
 
@@ -442,6 +442,7 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
     for path in ("kafka.password", "kafka-ca.pem"):
         assert f'"{tmp_path / path}"' in text
     text = text.replace('#path = "/var/lib/fieldgate/outbox.db"', 'path = "outbox.db"')
+    text = text.replace("[gateway]\n", "[gateway]\nsign_records = true\n")
     config.write_text(text.replace("#allow = []", 'allow = ["self-test"]'))
     mast = GatewayProcess(tmp_path, config.read_text(), GATEWAY, broker.scram, mosquitto)
     mast.launch()
@@ -511,6 +512,10 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
     known = identity_record(broker)
     assert [step.least for step in known.steps] == [1, None, given + 1]
     assert known.runs == {run}
+    # Live or from the outbox, each is signed, by the key of that run: it hasn't shown the other one yet.
+    for message in records(broker.bootstrap_servers, ["mqtt.wind_speed", *GATEWAYS]):
+        assert (message.key() or b"").partition(b"/")[0] != GATEWAY.encode() or is_signed(message, key)
+    assert main(["provision", "gateway", GATEWAY, "--cloud", str(cloud), "--enforce", "--sign-records"]) == 1
     of_run = ("run", run.encode())
     described = list(records(broker.bootstrap_servers, [CHANNELS_TOPIC]))
     assert {of_run in (each.headers() or ()) for each in described if each.value() != b"{}"} == {True}
@@ -542,12 +547,20 @@ def test_since_when_runs_must_prove_themselves_is_an_operators(
     # One that is at work: its runs first show that it has the key.
     at_work = f"run-{time.time_ns()}"
 
-    def told(run: str) -> None:
+    def told(run: str, signs_with: str | None = None) -> None:
         record = {"v": 1, "gateway": "mast-22", "run": run, "state": "running", "last_seq": {}}
-        publish(broker.bootstrap_servers, {}, ("gateway.runs", run.encode(), json.dumps(record).encode()), 10)
+        place = "gateway.runs", run.encode(), json.dumps(record).encode()
+        headers: SentHeaders = (
+            [] if signs_with is None else [("mac", sign(signing_key(signs_with), *place, []))]
+        )
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce(place[0], place[2], place[1], headers=headers)
+        assert producer.flush(30) == 0
 
     told(at_work)
-    assert provision("-o", "m22.toml", gateway="mast-22").count("identity  mast-22: key 1\n") == 1
+    said = provision("-o", "m22.toml", "--sign-records", gateway="mast-22")
+    assert said.count("identity  mast-22: key 1\n") == 1
+    assert tomllib.loads(Path("m22.toml").read_text())["sign_records"] is True
     assert "no run of mast-22 has proven itself by key 1 yet" in provision("--enforce", gateway="mast-22")
     key = tomllib.loads(Path("m22.toml").read_text())["identity_key"]
     told(proving_run(key, "mast-22", "0123456789ab"))
@@ -563,3 +576,14 @@ def test_since_when_runs_must_prove_themselves_is_an_operators(
     assert known is not None
     assert known.runs == {at_work, "other"}
     assert [step.least for step in known.steps] == [1, 0]
+
+    # Each of its records, once they are signed.
+    assert "--sign-records goes with" in provision("--no-enforce", "--sign-records", gateway="mast-22")
+    said = provision("--enforce", "--sign-records", gateway="mast-22")
+    assert "the last record of mast-22's run isn't signed with key 1" in said
+    told(proving_run(key, "mast-22", "0123456789ac"), key)
+    said = provision("--enforce", "--sign-records", gateway="mast-22")
+    assert "on each of its records must be signed with key 1" in said
+    assert provision("--enforce", gateway="mast-22") == "identity  mast-22: nothing to change\n"
+    assert provision("--rotate", "-o", "m22b.toml", gateway="mast-22")
+    assert tomllib.loads(Path("m22b.toml").read_text())["sign_records"] is True

@@ -17,15 +17,18 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from buffer.sqlite_outbox import SqliteOutbox
+from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.provision import provision_topics
 from cloud.kafka.topic_scan import read_books, read_revised
 from cloud.local.kafka_broker import LocalBroker
+from cloud.wire.identities import gateway_key
 from cloud.wire.reading_records import RUNS_TOPIC
 from gateway.calibration.history import kafka_record
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import summarise
 from gateway.ports import Record
 from tests.support.config import config_text, cup, write_config
+from tests.support.mast import is_signed, records
 from tests.support.servers import eventually, fieldgate, unique_name
 from tests.unit.cloud.kafka.test_run_accounts import CUP, reading, run_record
 from tests.unit.cloud.wire.test_channel_records import RECORD
@@ -172,6 +175,10 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     assert "in use by another fieldgate" in refused.stderr
     assert "a running daemon drains it by itself" in refused.stderr
 
+    # Records of before there was a key are signed as they are sent.
+    key, text = gateway_key("m" * 32, place.gateway, 1), place.config.read_text()
+    signing = f'[gateway]\nidentity_key = "{key}"\nsign_records = true'
+    place.config.write_text(text.replace("[gateway]", signing))
     done = place.fieldgate("drain", "-c", str(place.config))
     assert (done.returncode, done.stderr) == (0, "1,000 records sent and removed, 0 left\n")
     assert place.stats()["records"] == 0
@@ -181,6 +188,11 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     runs = {account.run: account for account in accounts}
     assert runs.pop("r1").in_kafka == 1000
     assert [(account.state, account.sampled) for account in runs.values()] == [("stopped", 0)]
+    # As everything that leaves, that record too.
+    assert all(is_signed(message, key) for message in records(kafka.bootstrap_servers, [place.topic]))
+    known = IdentityTopic(kafka.bootstrap_servers, {}, 10).read(place.gateway)
+    assert known.signature is not None
+    assert known.signature.is_by(key)
 
 
 def test_reports_which_topic_takes_nothing(place: Place) -> None:

@@ -149,7 +149,8 @@ def identity(config: Config) -> Finding:
     """Whether the cloud can tell that readings are this gateway's."""
     if config.gateway.identity_key is None:
         return Finding("identity", "ok", "its runs don't prove themselves: there is no gateway.identity_key")
-    return Finding("identity", "ok", "its runs prove themselves by gateway.identity_key")
+    signed = ", and sign each record" if config.gateway.sign_records else ""
+    return Finding("identity", "ok", f"its runs prove themselves by gateway.identity_key{signed}")
 
 
 def clock(config: Config) -> Finding:

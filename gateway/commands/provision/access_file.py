@@ -41,7 +41,8 @@ _IDENTITY: Final = "identity.key"
 class Access:
     """Whose, where Kafka is, properties as they are, and those that become files, by their content.
 
-    ``identity_key`` is what its runs prove themselves by, None where they needn't.
+    ``identity_key`` is what its runs prove themselves by, None where they needn't; with ``sign_records`` it
+    signs each record with it too.
     """
 
     gateway_id: str
@@ -49,6 +50,7 @@ class Access:
     properties: Mapping[str, str]
     files: Mapping[str, str]
     identity_key: str | None = field(default=None, repr=False)
+    sign_records: bool = False
 
     def write(self, path: Path) -> None:
         """Make the file, mode 0600. Raises CommandError, also where it is there already."""
@@ -60,6 +62,8 @@ class Access:
         ]
         if self.identity_key is not None:
             lines.append(_line("identity_key", self.identity_key))
+        if self.sign_records:
+            lines.append("sign_records = true")
         for name, table in tables.items():
             lines += [f"\n[{name}]", *(_line(json.dumps(key), value) for key, value in table.items())]
         try:
@@ -106,6 +110,11 @@ class Access:
                 f"{config} doesn't name the key that its runs prove themselves by: nothing written. Put this "
                 f"into its [gateway], then repeat:\n\n{line}"
             )
+        if self.sign_records and gateway.get("sign_records") is not True:
+            raise CommandError(
+                f"{config} doesn't have the gateway sign its records: nothing written. Put this into its "
+                "[gateway], then repeat:\n\nsign_records = true"
+            )
         return self.install(config.parent)
 
     def identity(self, directory: Path) -> dict[str, str] | None:
@@ -127,7 +136,8 @@ def read_access(path: Path) -> Access:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
         properties, files = dict(raw["properties"]), dict(raw["files"])
         key = raw.get("identity_key")
-        access = Access(raw["gateway"], raw["servers"], properties, files, key)
+        sign = raw.get("sign_records") is True
+        access = Access(raw["gateway"], raw["servers"], properties, files, key, sign)
         texts = [access.gateway_id, access.servers, *properties.values(), *files.values()]
         texts += [] if key is None else [key]
         if not all(isinstance(each, str) for each in texts) or not set(files) <= set(_PLACES):

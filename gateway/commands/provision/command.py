@@ -126,6 +126,8 @@ def _add_gateway(gateway: argparse.ArgumentParser) -> None:
     mode.add_argument("--no-enforce", action="store_true", help="its runs needn't prove themselves any more")
     accept = "a run that needn't, whatever else is enforced"
     mode.add_argument("--accept-run", metavar="RUN", help=accept)
+    sign = "the mast's file has it sign each record; with --enforce, each must be signed"
+    gateway.add_argument("--sign-records", action="store_true", help=sign)
     gateway.add_argument("--dry-run", action="store_true", help="only show what would be done")
 
 

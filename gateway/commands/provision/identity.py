@@ -42,19 +42,28 @@ class GatewayIdentity:
         self._dry_run = dry_run
         self._now_us = now_us
 
-    def hand_out(self, *, another: bool) -> str | None:
-        """The key for the mast, with ``another`` a new one; None without a master key."""
-        if self._master is None:
-            return None
-        known = self._topic.read(self._gateway)
-        record = handed_out(known, self._gateway, self._master, self._from_us(), another=another)
-        self._write(known, record, "key {0}")
-        return gateway_key(self._master, self._gateway, record.generation)
+    def hand_out(self, *, another: bool, sign: bool) -> tuple[str, bool] | None:
+        """The key for the mast, with ``another`` a new one, and whether it is to sign its records.
 
-    def enforce(self) -> None:
-        """From soon on new runs must prove themselves by the newest key. Raises CommandError if none has."""
+        That it is with ``sign``, and where that is required of it. None without a master key. Raises
+        CommandError where there is nothing to sign with.
+        """
+        if self._master is None and not sign:
+            return None
+        master = self._required()
+        known = self._topic.read(self._gateway)
+        record = handed_out(known, self._gateway, master, self._from_us(), another=another)
+        self._write(known, record, "key {0}")
+        return gateway_key(master, self._gateway, record.generation), sign or _is_strict(record)
+
+    def enforce(self, *, signed: bool) -> None:
+        """From soon on new runs must prove themselves by the newest key, or records be ``signed`` with it.
+
+        Raises CommandError if none has.
+        """
         known = self._known()
-        self._write(known, enforced(known, self._required(), self._from_us()), "must prove itself by key {0}")
+        record = enforced(known, self._required(), self._from_us(), signed=signed)
+        self._write(known, record, "must prove itself by key {0}")
 
     def lift(self) -> None:
         """From soon on everything that names the gateway is welcome again."""
@@ -64,9 +73,7 @@ class GatewayIdentity:
     def accept(self, run: str) -> None:
         """A run that is this gateway's, whatever it proves."""
         known = self._known()
-        record = known.record
-        assert record is not None  # noqa: S101 - of _known
-        self._write(known, replace(record, runs=record.runs | {run}), f"accepts run {run}")
+        self._write(known, accepting(known, run), f"accepts run {run}")
 
     def revoke(self) -> None:
         """From soon on nothing that names the gateway is welcome."""
@@ -107,7 +114,14 @@ def _words(step: Step) -> str:
         return "nothing of it is accepted"
     if step.least == 0:
         return "its runs needn't prove themselves"
+    if step.signed:
+        return f"each of its records must be signed with key {step.least}"
     return f"its new runs must prove themselves by key {step.least}"
+
+
+def _is_strict(record: IdentityRecord) -> bool:
+    """Whether records must be signed, or had to before all access was taken."""
+    return next((step.signed for step in reversed(record.steps) if step.least is not None), False)
 
 
 def handed_out(known: Known, gateway: str, master: str, from_us: int, *, another: bool) -> IdentityRecord:
@@ -120,38 +134,53 @@ def handed_out(known: Known, gateway: str, master: str, from_us: int, *, another
     if record is None:
         steps = () if known.runs else (Step(from_us, 1),)
         return IdentityRecord(gateway, 1, steps)
-    if record.at(from_us) is not None:
+    if record.at(from_us).least is not None:
         return replace(record, generation=record.generation + another)
     return _requiring(replace(record, generation=record.generation + 1), known, master, from_us)
 
 
-def enforced(known: Known, master: str, from_us: int) -> IdentityRecord:
+def enforced(known: Known, master: str, from_us: int, *, signed: bool = False) -> IdentityRecord:
     """The record once the newest key counts; runs that were welcome so far stay so.
 
-    Raises CommandError where no run has proven itself by it: the mast may not have it yet.
+    With ``signed``, and where that was required before, each record must be signed with it. Raises
+    CommandError where no run has proven itself by it, or the mast's last record isn't signed: it may not have
+    it yet.
     """
     record = known.record
     assert record is not None  # noqa: S101 - the caller's to see to
-    if record.at(from_us) == record.generation:
+    signed, now = signed or _is_strict(record), record.at(from_us)
+    if (now.least, now.signed) == (record.generation, signed):
         return record
     identity = Identity.of(record, master)
-    if known.runs and all(identity.generation(run) < record.generation for run in known.runs):
+    if signed:
+        if not identity.signed(known.signature, record.generation):
+            raise CommandError(
+                f"the last record of {record.gateway}'s run isn't signed with key {record.generation}: on "
+                "the mast `fieldgate init --access` with a file of --sign-records, a restart; then repeat"
+            )
+    elif known.runs and all(identity.generation(run) < record.generation for run in known.runs):
         raise CommandError(
             f"no run of {record.gateway} has proven itself by key {record.generation} yet: on the mast "
             "`fieldgate init --access` puts the key in place, and a restart makes such a run; then repeat"
         )
-    return _requiring(record, known, master, from_us)
+    return _requiring(record, known, master, from_us, signed=signed)
 
 
-def _requiring(record: IdentityRecord, known: Known, master: str, from_us: int) -> IdentityRecord:
-    """The record with a step that requires its newest key, but of runs that were welcome so far."""
+def _requiring(
+    record: IdentityRecord, known: Known, master: str, from_us: int, *, signed: bool | None = None
+) -> IdentityRecord:
+    """The record with a step that requires its newest key, but of runs that were welcome so far.
+
+    They are so again should signatures not be required any more.
+    """
     identity = Identity.of(record, master)
     earlier = {
         run
         for run, time_us in known.runs.items()
-        if identity.generation(run) < record.generation and identity.accepts(run, time_us)
+        if identity.generation(run) < record.generation and identity.proven(run, record.at(time_us).least)
     }
-    steps = (*record.steps, Step(from_us, record.generation))
+    strict = _is_strict(record) if signed is None else signed
+    steps = (*record.steps, Step(from_us, record.generation, strict))
     return replace(record, steps=steps, runs=record.runs | earlier)
 
 
@@ -159,12 +188,22 @@ def lifted(known: Known, from_us: int) -> IdentityRecord:
     """The record once nothing needs to be proven."""
     record = known.record
     assert record is not None  # noqa: S101 - the caller's to see to
-    return record if record.at(from_us) == 0 else replace(record, steps=(*record.steps, Step(from_us, 0)))
+    if record.at(from_us).least == 0:
+        return record
+    return replace(record, steps=(*record.steps, Step(from_us, 0)))
+
+
+def accepting(known: Known, run: str) -> IdentityRecord:
+    """The record once a run is welcome; in the strict mode unsigned too."""
+    record = known.record
+    assert record is not None  # noqa: S101 - the caller's to see to
+    unsigned = {run} if any(step.signed for step in record.steps) else set()
+    return replace(record, runs=record.runs | {run}, unsigned=record.unsigned | unsigned)
 
 
 def revoked(known: Known, gateway: str, from_us: int) -> IdentityRecord:
     """The record once nothing is accepted."""
     record = known.record or IdentityRecord(gateway, 1)
-    if record.at(from_us) is None:
+    if record.at(from_us).least is None:
         return record
     return replace(record, steps=(*record.steps, Step(from_us, None)))

@@ -58,6 +58,8 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
         return fail(f"{gateway} is no gateway's id: a-z, 0-9 and -, at most 63", USAGE)
     if (arguments.certificate is None) != (arguments.key is None):
         return fail("--certificate and --key go together", USAGE)
+    if arguments.sign_records and (arguments.revoke or arguments.no_enforce or arguments.accept_run):
+        return fail("--sign-records goes with a new file for the mast, or with --enforce", USAGE)
     user, output = arguments.user or gateway, arguments.output or Path(f"{gateway}.access.toml")
     identity = GatewayIdentity(config, gateway, arguments.timeout, dry_run=arguments.dry_run)
     if arguments.enforce or arguments.no_enforce or arguments.accept_run:
@@ -75,7 +77,7 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
     makes = by_certificate or arguments.rotate or not difference.known
     if arguments.dry_run:
         if makes:
-            identity.hand_out(another=arguments.rotate)
+            identity.hand_out(another=arguments.rotate, sign=arguments.sign_records)
         print(f"{'would write' if makes else 'keeps its password'}  {output if makes else user}")
         return OK
     users.allow(user, difference.missing)
@@ -85,7 +87,9 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
     password = None if by_certificate else secrets.token_urlsafe(_PASSWORD_BYTES)
     access = _access(gateway, user, config, arguments, password)
     # First: what the mast has and the jobs don't know would prove nothing.
-    access = replace(access, identity_key=identity.hand_out(another=arguments.rotate))
+    handed = identity.hand_out(another=arguments.rotate, sign=arguments.sign_records)
+    if handed is not None:
+        access = replace(access, identity_key=handed[0], sign_records=handed[1])
     # Before Kafka: a password that it has and nobody else would lock the mast out.
     access.write(output)
     if password is not None:
@@ -108,7 +112,7 @@ def _identify(identity: GatewayIdentity, arguments: argparse.Namespace) -> int:
             return fail(f"{run} is no run's id: letters, digits and -, at most 64", USAGE)
         identity.accept(run)
     elif arguments.enforce:
-        identity.enforce()
+        identity.enforce(signed=arguments.sign_records)
     else:
         identity.lift()
     return OK
