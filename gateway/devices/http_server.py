@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import socket
@@ -19,6 +20,7 @@ import msgspec
 from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.model import NO_HTTP, HttpConfig
 from gateway.devices.entry import DeviceEntry
+from gateway.devices.http_bodies import Bodies, Place
 from gateway.devices.readings import LINES, BadBody, PostedReadings, Refusal, payloads, unpacked
 from gateway.ports import Record
 from gateway.status.bounded_server import BoundedServer, Listener
@@ -34,8 +36,8 @@ _DURABLE_S: Final = 30.0
 _AGAIN_S: Final = 1
 _MOST_NAMED: Final = 100
 """Refused readings that a response has."""
-_MOST_BODIES: Final = 8
-"""In memory at a time."""
+_MOST_OF_ONE: Final = 16
+"""Connections of one address, half of all."""
 _TURN_S: Final = 0.5
 
 
@@ -49,7 +51,7 @@ class HttpServer(BoundedServer):
         self.readings = readings
         self.entry = entry
         self.max_body = config.max_body
-        self.bodies = threading.BoundedSemaphore(_MOST_BODIES)
+        self.bodies = Bodies()
         self._counts = counts
         self._counting = threading.Lock()
         try:
@@ -60,7 +62,7 @@ class HttpServer(BoundedServer):
         if config.certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(config.certificate, config.key)
-        super().__init__("http", *(config.address or ("127.0.0.1", 0)), Post)
+        super().__init__("http", *(config.address or ("127.0.0.1", 0)), Post, most_of_one=_MOST_OF_ONE)
         if context is not None:
             # The handshake is the connection's own thread's: none may hold the others up.
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
@@ -72,21 +74,24 @@ class HttpServer(BoundedServer):
 
 
 class _Timed(io.RawIOBase):
-    """Reads from a connection up to a moment, however slowly it comes."""
+    """Reads from a connection up to a moment, or until its place is given up, however slowly it comes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.until_s = 0.0
+        self.place: Place | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left_s = self.until_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left_s)
-        return self._connection.recv_into(buffer)
+        while True:
+            left_s = self.until_s - time.monotonic()
+            if left_s <= 0 or (self.place is not None and self.place.given_up.is_set()):
+                raise TimeoutError
+            self._connection.settimeout(min(left_s, _TURN_S))
+            with contextlib.suppress(TimeoutError):
+                return self._connection.recv_into(buffer)
 
 
 class Post(BaseHTTPRequestHandler):
@@ -129,13 +134,15 @@ class Post(BaseHTTPRequestHandler):
         device = None if server.tokens is None else server.tokens.admit(self._bearer(), self._peer)
         if isinstance(device, Access):
             self._turn_away(device)
-        elif not server.entry.has_room or not server.bodies.acquire(blocking=False):
+        elif not server.entry.has_room or (place := server.bodies.take(device)) is None:
             self._wait_a_little()
         else:
+            self._timed.place = place
             try:
                 found = self._readings(device)
             finally:
-                server.bodies.release()
+                self._timed.place = None
+                server.bodies.give_back(place)
             if found is not None:
                 self._take(*found)
 
@@ -195,7 +202,13 @@ class Post(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {self.server.max_body} bytes")
         else:
             self._timed.until_s = time.monotonic() + _BODY_S
-            body = self.rfile.read(int(length))
+            try:
+                body = self.rfile.read(int(length))
+            except TimeoutError:
+                if self._timed.place is None or not self._timed.place.given_up.is_set():
+                    raise
+                self._wait_a_little()
+                return None
             if len(body) == int(length):
                 return body
             self.close_connection = True

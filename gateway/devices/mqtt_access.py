@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -12,6 +13,9 @@ from gateway.config.bridges.model import MqttProxyConfig
 from gateway.config.bridges.mqtt_proxy import StoredPassword, read_access, read_users
 from gateway.status.tokens import Guesses
 
+_MOST_OF_A_PEER: Final = 50
+"""Wrong passwords a minute."""
+_MOST_PROVEN: Final = 1_000
 _NOBODY: Final = StoredPassword(b"", b"\0" * 64, 101)
 """Checked for users that there are not, so that their names can't be found out by time."""
 
@@ -27,7 +31,10 @@ class MqttAccess:
         self._filters: Mapping[str, tuple[str, ...]] = {}
         if config.passwords is not None and config.access is not None:
             self._users, self._filters = read_users(config.passwords), read_access(config.access)
-        self._guesses = Guesses(monotonic)
+        self._by_user = Guesses(monotonic)
+        self._by_peer = Guesses(monotonic, _MOST_OF_A_PEER)
+        # Oldest first.
+        self._proven: OrderedDict[tuple[str, int], None] = OrderedDict()
 
     @property
     def named(self) -> bool:
@@ -35,14 +42,29 @@ class MqttAccess:
         return self._users is not None
 
     def admits(self, user: str | None, password: bytes | None, peer: str) -> bool:
-        """Whether a password that came from an address is that of a user; not after too many wrong ones."""
+        """Whether a password that came from an address is that of a user; not after too many wrong ones.
+
+        Five a minute for a name at an address: behind it there may be a whole site, and one wrong device
+        keeps no other out. Fifty a minute for an address, whatever the names; who was admitted from there
+        before still is.
+        """
         if self._users is None:
             return True
-        if self._guesses.must_wait(peer):
+        # By hashes: a name may be long, and what is remembered has a bound.
+        who, guess = (peer, hash(user)), hash((user, password))
+        if self._by_user.is_known(who, guess) or self._by_user.must_wait(who):
+            return False
+        if self._by_peer.must_wait(peer) and who not in self._proven:
             return False
         right = self._users.get(user or "", _NOBODY).matches(password or b"")
-        if not right:
-            self._guesses.count(peer)
+        if right:
+            self._proven[who] = None
+            self._proven.move_to_end(who)
+            if len(self._proven) > _MOST_PROVEN:
+                self._proven.popitem(last=False)
+        else:
+            self._by_user.count(who, guess)
+            self._by_peer.count(peer)
         return right
 
     def allows(self, user: str | None, topic: str) -> bool:

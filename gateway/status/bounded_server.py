@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -23,11 +24,20 @@ class BoundedServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, name: str, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
-        """Listen. Raises OSError."""
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        handler: type[BaseHTTPRequestHandler],
+        most_of_one: int = _MAX_CONNECTIONS,
+    ) -> None:
+        """Listen; so many connections of one address. Raises OSError."""
         self.stopping = threading.Event()
         self._name = name
-        self._room = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._most_of_one = most_of_one
+        self._open: Counter[str] = Counter()
+        self._opening = threading.Lock()
         self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name=name, daemon=True)
         if ":" in host:
             self.address_family = socket.AF_INET6
@@ -53,14 +63,14 @@ class BoundedServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """A thread for a connection, within the limit."""
-        if not self._room.acquire(blocking=False):
+        if not self._has_room(client_address[0]):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
             # There is no thread that would do so.
-            self._room.release()
+            self._give_back(client_address[0])
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -68,7 +78,20 @@ class BoundedServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._give_back(client_address[0])
+
+    def _has_room(self, peer: str) -> bool:
+        with self._opening:
+            if self._open.total() >= _MAX_CONNECTIONS or self._open[peer] >= self._most_of_one:
+                return False
+            self._open[peer] += 1
+            return True
+
+    def _give_back(self, peer: str) -> None:
+        with self._opening:
+            self._open[peer] -= 1
+            # Of addresses without a connection nothing stays.
+            self._open += Counter()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that breaks is normal; any other error is a defect."""

@@ -1,7 +1,9 @@
 """Access by token: compared in constant time, and for a limited time.
 
 Guessing is rate-limited by address: after five wrong tokens within a minute no further one from there is
-compared until the oldest is a minute old. Against many addresses the token's length alone protects.
+compared until the oldest is a minute old. A device's wrong token that comes again and again is one guess:
+behind an address there may be others with a right one. Against many addresses the token's length alone
+protects.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from enum import Enum
 from hashlib import sha256
 from typing import Final
@@ -95,20 +97,27 @@ class Gate:
 
 
 class Guesses:
-    """Wrong tokens by address. Not thread-safe."""
+    """Wrong secrets by who offered them, an address for instance. Not thread-safe."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], most: int = MOST_WRONG) -> None:
         self._monotonic = monotonic
-        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
+        self._most = most
+        # When, and what: a hash.
+        self._wrong: OrderedDict[Hashable, deque[tuple[float, int | None]]] = OrderedDict()
 
-    def must_wait(self, peer: str) -> bool:
-        """Whether no further token from there is compared now."""
+    def must_wait(self, peer: Hashable) -> bool:
+        """Whether nothing further from there is compared now."""
         times = self._wrong.get(peer, deque())
-        return len(times) == MOST_WRONG and times[0] > self._monotonic() - WINDOW_S
+        return len(times) == self._most and times[0][0] > self._monotonic() - WINDOW_S
 
-    def count(self, peer: str) -> None:
-        """Note a wrong token."""
-        self._wrong.setdefault(peer, deque(maxlen=MOST_WRONG)).append(self._monotonic())
+    def is_known(self, peer: Hashable, what: int) -> bool:
+        """Whether this was offered and wrong within the window: again, it is no further guess."""
+        begin_s = self._monotonic() - WINDOW_S
+        return any(each == what and at_s > begin_s for at_s, each in self._wrong.get(peer, ()))
+
+    def count(self, peer: Hashable, what: int | None = None) -> None:
+        """Note a wrong one."""
+        self._wrong.setdefault(peer, deque(maxlen=self._most)).append((self._monotonic(), what))
         self._wrong.move_to_end(peer)
         while len(self._wrong) > _MOST_PEERS:
             self._wrong.popitem(last=False)
@@ -125,14 +134,17 @@ class DeviceTokens:
     def admit(self, offered: str | None, peer: str) -> str | Access:
         """The device of a token that came from an address, or why it has no access."""
         with self._lock:
+            digest = None if offered is None else _digest(offered)
+            if digest is not None and self._guesses.is_known(peer, hash(digest)):
+                return Access.WRONG
             if self._guesses.must_wait(peer):
                 return Access.WAIT
-            if offered is None:
+            if digest is None:
                 return Access.MISSING
             # By the digest: how long that takes reveals nothing about a token.
-            device = self._devices.get(_digest(offered))
+            device = self._devices.get(digest)
             if device is None:
-                self._guesses.count(peer)
+                self._guesses.count(peer, hash(digest))
                 return Access.WRONG
             return device
 

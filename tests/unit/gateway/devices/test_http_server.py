@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import http.client
 import json
+import select
 import socket
 import ssl
 import subprocess
@@ -25,7 +26,7 @@ from cloud.wire.reading_records import encode_reading
 from gateway.config import check
 from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.model import HttpConfig
-from gateway.devices import http_server
+from gateway.devices import http_bodies, http_server
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.http_server import HttpServer
 from gateway.devices.readings import BadBody, PostedReadings, payloads, unpacked
@@ -199,8 +200,13 @@ def test_a_tokens_device_posts_its_own_readings_only(readings: PostedReadings, t
         code, answer = post(server, GOOD.replace(b"logger-3", b"logger-4"), right)
         assert (code, answer["lines"][0]["reason"]) == (400, "FOREIGN")
         assert post(server, GOOD)[0] == 401
-        wrong = {**JSON, "Authorization": "Bearer another"}
-        assert [post(server, GOOD, wrong)[0] for _ in range(6)] == [401] * 5 + [429]
+
+        def with_token(token: str) -> int:
+            return post(server, GOOD, {**JSON, "Authorization": f"Bearer {token}"})[0]
+
+        # One that comes again and again is one guess: behind its address there may be others.
+        assert [with_token("another") for _ in range(6)] == [401] * 6
+        assert [with_token(f"another{number}") for number in range(5)] == [401] * 4 + [429]
 
 
 @pytest.mark.parametrize("line", ["logger-3", "LOGGER " + "0" * 64, "logger-3 " + "0" * 63, "a b c"])
@@ -267,6 +273,68 @@ def test_slow_bodies_without_a_token_keep_no_device_waiting(readings: PostedRead
         own = ("127.0.0.2", 0)
         device = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20, source_address=own)
         device.request("POST", "/v1/readings", GOOD, {**JSON, "Authorization": f"Bearer {TOKEN}"})
+        assert device.getresponse().status == 200
+        device.close()
+
+
+SLOW_HEAD = b"POST /v1/readings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+
+
+def test_a_device_with_slow_bodies_keeps_no_other_waiting(readings: PostedReadings, tmp_path: Path) -> None:
+    tokens, other = tmp_path / "tokens", TOKEN + "-too"
+    tokens.write_text(
+        "".join(
+            f"{name} {hashlib.sha256(token.encode()).hexdigest()}\n"
+            for name, token in (("logger-3", TOKEN), ("logger-4", other))
+        )
+    )
+    with serving(replace(HERE, tokens=tokens), readings) as server, ExitStack() as slow:
+        clients = [
+            slow.enter_context(socket.create_connection(("127.0.0.1", server.server_port))) for _ in range(9)
+        ]
+        for client in clients:
+            client.settimeout(20)
+            client.sendall(SLOW_HEAD + f"Authorization: Bearer {other}\r\n\r\n{{".encode())
+        # All but its first two are turned away.
+        answered = eventually(
+            lambda: select.select(clients, [], [], 0)[0], until=lambda found: len(found) == 7
+        )
+        assert {client.recv(1000).split()[1] for client in answered} == {b"429"}
+        assert post(server, GOOD, {**JSON, "Authorization": f"Bearer {TOKEN}"})[0] == 200
+        assert post(server, GOOD, {**JSON, "Authorization": f"Bearer {other}"})[0] == 429
+
+
+def test_without_tokens_a_slow_body_makes_room(
+    readings: PostedReadings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_bodies, "SLOW_S", 0.2)
+    with serving(HERE, readings) as server, ExitStack() as slow:
+        clients = [
+            slow.enter_context(socket.create_connection(("127.0.0.1", server.server_port))) for _ in range(8)
+        ]
+        for client in clients:
+            client.settimeout(20)
+            client.sendall(SLOW_HEAD + b"\r\n{")
+        eventually(lambda: server.bodies.taken, until=lambda taken: taken == 8)
+        # A device that is told to come again does, and gets in long before the 30 s of a body.
+        assert eventually(lambda: post(server, GOOD)[0], 5, until=lambda code: code == 200)
+        given_up = eventually(lambda: select.select(clients, [], [], 0)[0])
+        assert len(given_up) == 1
+        assert b"Retry-After: 1" in given_up[0].recv(1000)
+
+
+def test_connections_of_one_address_leave_room_for_others(readings: PostedReadings) -> None:
+    with serving(HERE, readings) as server, ExitStack() as idle:
+        # They send nothing at all.
+        clients = [
+            idle.enter_context(socket.create_connection(("127.0.0.1", server.server_port))) for _ in range(20)
+        ]
+        closed = eventually(lambda: select.select(clients, [], [], 0)[0], until=lambda found: len(found) == 4)
+        assert {client.recv(1) for client in closed} == {b""}
+        device = http.client.HTTPConnection(
+            "127.0.0.1", server.server_port, timeout=20, source_address=("127.0.0.2", 0)
+        )
+        device.request("POST", "/v1/readings", GOOD, JSON)
         assert device.getresponse().status == 200
         device.close()
 

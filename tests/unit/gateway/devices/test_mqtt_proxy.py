@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,8 +22,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.config.bridges.model import MqttProxyConfig
 from gateway.devices import entry as entry_module
-from gateway.devices import mqtt_connection, mqtt_server
+from gateway.devices import mqtt_access, mqtt_connection, mqtt_server
 from gateway.devices.entry import DeviceEntry
+from gateway.devices.mqtt_access import MqttAccess
 from gateway.devices.mqtt_server import MqttServer
 from gateway.devices.mqtt_sessions import Sessions
 from gateway.forwarding.inbox import Published
@@ -233,15 +235,82 @@ def test_a_user_publishes_to_its_own_topics_only(
 def test_wrong_passwords_are_refused_and_guessing_is_slowed(
     users: MqttProxyConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wrong = [connect(), connect(user="rain"), connect(user="nobody"), connect(user="nobody", password=WET)]
+    wrong = [connect(), connect(user="rain"), connect(user="nobody", password=WET)]
+    guesses = [connect(user="rain", password=f"{WET}{number}") for number in range(4)]
     with serving(Forwarder(), users) as server:
-        for first in (*wrong, connect(user="rain", password=WET.upper())):
+        for first in (*wrong, *guesses):
             with device(server.server_port, first) as logger:
                 logger.ended(b"\x20\2\0\5")
+        # Not even the right one is compared: else it would be worth going on.
         with device(server.server_port, connect(user="rain", password=WET)) as logger:
             logger.ended(b"\x20\2\0\5")
-        assert counted(server)["unauthorized"] == 6
+        assert counted(server)["unauthorized"] == 8
+        # Behind the same address there are others.
+        with device(server.server_port, connect(user="none", password=WET)) as logger:
+            logger.send(PINGREQ)
+            logger.expect(CONNECTED + PINGRESP)
     assert "nobody" not in caplog.text
+
+
+class Compared:
+    """Counts what is compared, in the place of a stored password."""
+
+    def __init__(self, right: bytes) -> None:
+        self.right = right
+        self.count = 0
+
+    def matches(self, password: bytes) -> bool:
+        self.count += 1
+        return password == self.right
+
+
+@pytest.fixture
+def compared(users: MqttProxyConfig, monkeypatch: pytest.MonkeyPatch) -> Compared:
+    every = Compared(WET.encode())
+    monkeypatch.setattr(mqtt_access, "_NOBODY", every)
+    monkeypatch.setattr(mqtt_access, "read_users", lambda path: dict.fromkeys(("rain", "none"), every))
+    return every
+
+
+def test_one_wrong_device_keeps_no_other_out(users: MqttProxyConfig, compared: Compared) -> None:
+    now = [1000.0]
+    access = MqttAccess(users, lambda: now[0])
+    # For hours, with the one password it has: nothing further is guessed, or compared, within a minute.
+    for _ in range(3600):
+        assert not access.admits("rain", b"old", "nat")
+        now[0] += 1
+    assert compared.count == 60
+    assert access.admits("none", WET.encode(), "nat")
+    assert access.admits("rain", WET.encode(), "nat")
+
+
+def test_an_address_has_fifty_guesses_a_minute_whatever_the_names(
+    users: MqttProxyConfig, compared: Compared
+) -> None:
+    now = [1000.0]
+    access = MqttAccess(users, lambda: now[0])
+    assert access.admits("none", WET.encode(), "nat")
+    for number in range(500):
+        assert not access.admits(f"user-{number}", b"guess", "nat")
+        now[0] += 0.01
+    assert compared.count == 51
+    # Who was admitted there still is; no other, and other addresses all.
+    assert not access.admits("rain", WET.encode(), "nat")
+    assert access.admits("none", WET.encode(), "nat")
+    assert access.admits("rain", WET.encode(), "other")
+    now[0] += 60
+    assert access.admits("rain", WET.encode(), "nat")
+
+
+def test_what_is_remembered_of_guesses_has_a_bound(users: MqttProxyConfig, compared: Compared) -> None:
+    access = MqttAccess(users)
+    long = "x" * 10_000
+    tracemalloc.start()
+    for number in range(5_000):
+        access.admits(f"{long}{number}", long.encode(), f"10.{number // 40}.0.1")
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 8 << 20
 
 
 def test_no_more_devices_than_allowed() -> None:
