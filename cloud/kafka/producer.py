@@ -19,7 +19,7 @@ from typing import Final, Generic, Literal, Protocol, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, ThrottleEvent
 
 from cloud.errors import CloudError, Undelivered
-from cloud.kafka.listener_probe import Fault, listener_fault
+from cloud.kafka.listener_watch import ListenerWatch
 
 log = logging.getLogger(__name__)
 # librdkafka repeats each failed connect every second; ``_on_error`` logs each reason once per outage.
@@ -152,7 +152,7 @@ class KafkaSink(Generic[T]):
         self._reported: set[str] = set()
         self.problem: str | None = None
         """Why records don't come through, as far as librdkafka reports it; None since one did."""
-        self._fault: Fault | None = None
+        self._listener = ListenerWatch()
         self._limited_s = float("-inf")
         try:
             self._producer = self._make(self._config)
@@ -208,7 +208,7 @@ class KafkaSink(Generic[T]):
             self._leaving.append((self._producer, time.monotonic() + _LAST_REPORTS_S))
         if prepared.config is not self._config:
             # What is wrong now, if anything, is said again.
-            self._fault = None
+            self._listener.clear()
             self._reported.clear()
         self._producer, self._config, self._broken = prepared.producer, prepared.config, False
 
@@ -220,15 +220,16 @@ class KafkaSink(Generic[T]):
     @property
     def reason(self) -> str | None:
         """``problem`` in words that name the remedy, where the listener was reached and has it against us."""
-        return self._fault.text if self.problem is not None and self._fault is not None else self.problem
+        fault = self._listener.fault
+        return fault.text if self.problem is not None and fault is not None else self.problem
 
     @property
     def refusal(self) -> Refusal | None:
         """``reason`` in a word, for programs; None where there is none."""
         if self.problem is None:
             return None
-        if self._fault is not None:
-            return self._fault.kind
+        if self._listener.fault is not None:
+            return self._listener.fault.kind
         if not self.usable:
             return "config"
         return "login" if self.problem.startswith(_LOGIN_FAULTS) else "unreachable"
@@ -282,28 +283,18 @@ class KafkaSink(Generic[T]):
 
     def _on_error(self, error: KafkaError) -> None:
         kind = _CHANGING.sub("", f"{error.name()}: {error.str()}")
-        is_new = kind not in self._reported
+        vague = error.code() in _VAGUE
+        # What comes after a listener's fault is news again, though it was there before that.
+        is_new = kind not in self._reported or (not vague and self._listener.fault is not None)
         log.log(logging.WARNING if is_new else logging.DEBUG, "event=kafka.error error=%s", error)
         self._reported.add(kind)
         if self.problem is None or (self.usable and error.code() != KafkaError._ALL_BROKERS_DOWN):
             # That all brokers are down follows each other reason, and hides it.
             self.problem = f"{error.name()}: {error.str()}"
-        if error.code() not in _VAGUE:
-            self._fault = None
-        elif is_new and self.usable:
-            # By a thread of its own, for it waits for the listener.
-            threading.Thread(
-                target=self._probe, args=(self._config,), name="kafka-probe", daemon=True
-            ).start()
-
-    def _probe(self, config: Mapping[str, str]) -> None:
-        """Find what the listener has against us where librdkafka's words don't tell it."""
-        fault = listener_fault(config["bootstrap.servers"], config)
-        if config is not self._config:
-            return
-        if fault is not None and fault != self._fault:
-            log.warning("event=kafka.listener_refuses reason=%s", fault.text)
-        self._fault = fault
+        if not vague:
+            self._listener.clear()
+        elif self.usable and (is_new or self._listener.fault is not None or error.code() == KafkaError._SSL):
+            self._listener.suspect(self._config, is_new=is_new)
 
     def _on_throttle(self, event: ThrottleEvent) -> None:
         if event.throttle_time > 0:
@@ -316,7 +307,8 @@ class KafkaSink(Generic[T]):
     def _delivered(self, token: T, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             if self.problem is not None:
-                self.problem = self._fault = None
+                self.problem = None
+                self._listener.clear()
                 self._reported.clear()
             self._outcomes.append((token, None))
         else:
