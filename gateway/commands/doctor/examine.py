@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from drivers.interface import Board, DriverError
 from gateway.clock.system_clock import kernel_synchronised
-from gateway.commands.doctor import devices, i2c, network, pi, relays, storage, traffic
+from gateway.commands.doctor import devices, i2c, network, pi, registry, relays, storage, traffic
 from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, Finding
 from gateway.commands.doctor.host import Host
 from gateway.commands.reading_rows import Row, number_text, reason_words, row_of_reading, rows_of_status
@@ -41,6 +41,7 @@ def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[
     yield from hardware(config, host or Host(), daemon=daemon_status)
     yield network.broker(config)
     yield from network.kafka(config, timeout_s)
+    yield from registry.findings(config, timeout_s)
     # That it can't be reached is a finding already.
     with suppress(NoStatus):
         if (status := daemon_status(config)) is not None:
