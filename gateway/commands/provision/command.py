@@ -9,6 +9,7 @@ from cloud.values import CLOUD_CONFIG, duration_s
 from gateway.commands.arguments import (
     OK,
     USAGE,
+    add_config,
     add_kafka,
     add_list,
     add_timeout,
@@ -20,7 +21,7 @@ from gateway.commands.arguments import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``topics``, ``schemas``, ``users``, ``gateway`` and ``mosquitto``."""
+    """``topics``, ``schemas``, ``users``, ``gateway``, ``mosquitto`` and ``devices``."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     _add_topics(what.add_parser("topics", help="the topics of readings, gateways and alerts"))
     _add_schemas(what.add_parser("schemas", help="the schema of readings in Avro, in its registry"))
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "mosquitto", help="this machine's broker: listeners, limits, users; starts without a network"
         )
     )
+    _add_devices(what.add_parser("devices", help="users of [mqtt_proxy] with their topics, tokens of [http]"))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,6 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
         from gateway.commands.provision.users import provision_gateway, provision_users
 
         return provision_users(arguments) if arguments.what == "users" else provision_gateway(arguments)
+    if arguments.what == "devices":
+        from gateway.commands.provision import devices
+
+        return devices.run(arguments)
     from gateway.commands.provision.mosquitto import run
 
     return run(arguments)
@@ -196,3 +202,17 @@ def _add_mosquitto(mosquitto: argparse.ArgumentParser) -> None:
         "--root", type=Path, default=Path("/"), metavar="DIR", help="of an image being made (default: /)"
     )
     mosquitto.add_argument("--dry-run", action="store_true", help="only show what would change")
+
+
+def _add_devices(devices: argparse.ArgumentParser) -> None:
+    add_config(devices)
+    meaning = "a user of [mqtt_proxy] and its topics (default: devices/NAME/#)"
+    add_list(devices, "--device", "devices", "NAME[=FILTER,…]", meaning)
+    add_list(devices, "--token", "tokens", "NAME", "a device of [http]")
+    add_list(devices, "--rotate", "rotate", "NAME", "a new password and a new token, as far as it has them")
+    add_list(devices, "--remove", "remove", "NAME", "take a device out; who isn't named stays")
+    devices.add_argument(
+        "--passwords", type=Path, metavar="FILE",
+        help="write new passwords and tokens there, mode 0600; else shown once",
+    )  # fmt: skip
+    devices.add_argument("--dry-run", action="store_true", help="only show what would change")
