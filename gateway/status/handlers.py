@@ -22,6 +22,7 @@ import msgspec
 
 from gateway.clock.manual_time import ManualTime
 from gateway.quality.reasons import QUALITIES, REASONS
+from gateway.status.access_upload import MOST_BYTES
 from gateway.status.tokens import WINDOW_S, Access
 from gateway.system.host import resident_bytes
 
@@ -101,8 +102,12 @@ class _PhoneTime(msgspec.Struct):
     asked_boot_ms: int
 
 
+class _AccessFile(msgspec.Struct):
+    access: str
+
+
 class Request(BaseHTTPRequestHandler):
-    """Answers GET, which changes nothing, and POST of a phone's time."""
+    """Answers GET, which changes nothing, and POST of a phone's time, or of an access file."""
 
     timeout = _TIMEOUT_S
     server_version = "fieldgate"
@@ -158,38 +163,54 @@ class Request(BaseHTTPRequestHandler):
             self._send_text(f"there are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        """A phone's time, over the temporary listener."""
+        """A phone's time, or an access file, over the temporary listener."""
         self.close_connection = True
-        manual_time = self.server.source.clock
-        if manual_time is None or self.server.free_for_locals or self.address.path != "/api/clock":
+        manual_time, path = self.server.source.clock, self.address.path
+        wanted = path == "/api/access" or (path == "/api/clock" and manual_time is not None)
+        if self.server.free_for_locals or not wanted:
             self._send_text("nothing is changed here: GET only", HTTPStatus.METHOD_NOT_ALLOWED)
             return
         access = self._access(None)
         if access is not Access.ADMITTED:
-            self._refuse(access, "/api/clock")
+            self._refuse(access, path)
         elif self.headers.get("Origin", self._origin) != self._origin:
             self._send_text("another page's request", HTTPStatus.FORBIDDEN)
         else:
-            self._take_time(manual_time)
+            try:
+                if path == "/api/access":
+                    self._take_access()
+                elif manual_time is not None:
+                    self._take_time(manual_time)
+            except (ValueError, RecursionError) as error:
+                self._send_text(str(error), HTTPStatus.CONFLICT)
+            else:
+                self._send_text("taken")
 
     @property
     def _origin(self) -> str:
         return f"http://{self.headers.get('Host', '')}"
 
     def _take_time(self, manual_time: ManualTime) -> None:
-        length = self.headers.get("Content-Length", "")
+        given = msgspec.json.decode(self._json(_LONGEST_BODY, "this is no time"), type=_PhoneTime)
+        manual_time.give(given.time_ms, given.asked_boot_ms)
+
+    def _take_access(self) -> None:
+        body = self._json(MOST_BYTES, "this is no access file: it is too long")
         try:
-            # JSON only: a form of another site's page can't send that.
-            if self.headers.get_content_type() != "application/json":
-                raise ValueError("this must be JSON")
-            if not (length.isascii() and length.isdigit() and int(length) <= _LONGEST_BODY):
-                raise ValueError("this is no time")
-            given = msgspec.json.decode(self.rfile.read(int(length)), type=_PhoneTime)
-            manual_time.give(given.time_ms, given.asked_boot_ms)
-        except (ValueError, RecursionError) as error:
-            self._send_text(str(error), HTTPStatus.CONFLICT)
-        else:
-            self._send_text("taken")
+            text = msgspec.json.decode(body, type=_AccessFile).access
+        except ValueError:
+            # Never what was posted, not even a part of it.
+            raise ValueError("this must be JSON with a text: access") from None
+        self.server.source.access.put(text)
+
+    def _json(self, longest: int, too_long: str) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        # JSON only: a form of another site's page can't send that.
+        if self.headers.get_content_type() != "application/json":
+            raise ValueError("this must be JSON")
+        if not (length.isascii() and length.isdigit() and len(length) < 9 and int(length) <= longest):
+            raise ValueError(too_long)
+        return self.rfile.read(int(length))
 
     def _is_local(self) -> bool:
         return is_local(str(self.client_address[0]), str(self.connection.getsockname()[0]))
@@ -253,7 +274,9 @@ class Request(BaseHTTPRequestHandler):
     def _status(self) -> dict[str, Any]:
         """The status, with the time left where access ends."""
         status, left_s = self.server.source.status(), self.server.gate.left_s
-        return status if left_s is None else {**status, "closes_in_s": round(left_s)}
+        if left_s is None:
+            return status
+        return {**status, "closes_in_s": round(left_s), "takes_access": self.server.source.access.wanted}
 
     def _stream(self, name: str, content: Callable[[], object], every_s: float) -> None:
         """Server-sent events until the server stops, access ends or the client disconnects."""

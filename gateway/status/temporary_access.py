@@ -65,6 +65,12 @@ class TemporaryAccess:
                     raise
         return StatusServer(address, ports[-1], self._source, gate, free_for_locals=False)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is."""
+        server = self._server
+        return server is not None and server.gate.is_open
+
     def close(self) -> bool:
         """Close it now; False where it wasn't open."""
         with self._lock:

@@ -133,7 +133,17 @@ class Access:
 def read_access(path: Path) -> Access:
     """The file's. Raises CommandError."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_access(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise CommandError(os_problem(error, path)) from error
+    except UnicodeError as error:
+        raise CommandError(f"{path} is no file of `fieldgate provision gateway`: {error}") from error
+
+
+def parse_access(text: str, name: str) -> Access:
+    """Of its text; ``name`` is the file's, for errors. Raises CommandError."""
+    try:
+        raw = tomllib.loads(text)
         properties, files = dict(raw["properties"]), dict(raw["files"])
         key = raw.get("identity_key")
         sign = raw.get("sign_records") is True
@@ -145,13 +155,11 @@ def read_access(path: Path) -> Access:
         if wrong := [name for name in properties if not _NAME.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r} is no property's name")
         # As init writes it.
-        _properties(access.section(path.parent))
-    except OSError as error:
-        raise CommandError(os_problem(error, path)) from error
+        _properties(access.section(Path()))
     except RecursionError as error:
-        raise CommandError(f"{path} is no file of `fieldgate provision gateway`: it {_DEEP}") from error
+        raise CommandError(f"{name} is no file of `fieldgate provision gateway`: it {_DEEP}") from error
     except (ValueError, TypeError, KeyError) as error:
-        raise CommandError(f"{path} is no file of `fieldgate provision gateway`: {error}") from error
+        raise CommandError(f"{name} is no file of `fieldgate provision gateway`: {error}") from error
     return access
 
 
