@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import ssl
 import threading
@@ -18,6 +19,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from cloud.local.process import Child, free_port, last_lines, listening
 from gateway.cli import main
 from gateway.commands.demo.mosquitto import _program
+from gateway.commands.provision import certificates
 from tests.support.servers import eventually
 from tests.unit.gateway.commands.test_provision_mosquitto import TRIXIE_UNIT
 
@@ -29,7 +31,7 @@ class Broker:
     port: int
     lan: int
     password: str
-    log: Path
+    pid: int
 
 
 @contextmanager
@@ -57,7 +59,7 @@ def provisioned(root: Path, *more: str) -> Iterator[Broker]:
     child = Child((_program(), "-c", str(debians)), root / "log")
     try:
         eventually(lambda: listening(port) and listening(lan), 20)
-        yield Broker(port, lan, password, root / "log")
+        yield Broker(port, lan, password, child.pid)
     except AssertionError:
         pytest.fail(last_lines(root / "log"))
     finally:
@@ -189,7 +191,9 @@ def test_a_burst_waits_for_a_slow_subscriber(broker: Broker, visitors: list[Visi
     eventually(lambda: len(slow.received), 30, until=lambda n: n == 3000)
 
 
-def test_the_lan_encrypted_with_a_certificate_that_was_made(tmp_path: Path, visitors: list[Visitor]) -> None:
+def test_the_lan_encrypted_with_a_certificate_that_was_made(
+    tmp_path: Path, visitors: list[Visitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
     authority = tmp_path / "etc/mosquitto/fieldgate-ca.pem"
     with provisioned(tmp_path, "--tls", "--name", "127.0.0.1") as broker:
         visitors.append(Visitor(broker.lan, "soil", broker.password, authority))
@@ -201,6 +205,16 @@ def test_the_lan_encrypted_with_a_certificate_that_was_made(tmp_path: Path, visi
             connect(broker.lan, None, "127.0.0.1")
         with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
             connect(broker.lan, authority, "localhost")
+        # Renewed while it runs: a new connection sees it, one that stands goes on.
+        before = ssl.get_server_certificate(("127.0.0.1", broker.lan))
+        monkeypatch.setattr(certificates, "_RENEWED_DAYS", 821)
+        assert main(["provision", "mosquitto", "--root", str(tmp_path), "--renew"]) == 0
+        os.kill(broker.pid, signal.SIGHUP)
+        eventually(
+            lambda: ssl.get_server_certificate(("127.0.0.1", broker.lan)), 20, until=lambda now: now != before
+        )
+        connect(broker.lan, authority, "127.0.0.1")
+        assert visitors[0].publish("sensors/soil/1") == "No matching subscribers"
         visitors.pop().leave()
 
 

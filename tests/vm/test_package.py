@@ -121,6 +121,7 @@ def test_from_a_blank_machine_to_readings_in_kafka(blank: Machine, cloud: Kafka,
     assert properties(blank, "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
     assert blank.run("systemctl is-active fieldgate-report.timer").strip() == "active"
     assert blank.run("systemctl is-active fieldgate-uplink.timer || true").strip() == "inactive"
+    assert blank.run("systemctl is-active fieldgate-certificate.timer || true").strip() == "inactive"
     # As tmpfiles and sysusers have it: passwords in the config are root's and the daemon's affair.
     modes = blank.run(f"stat -c '%a %U %G %n' /etc/fieldgate /var/lib/fieldgate /usr/bin/fieldgate {CONFIG}")
     assert modes.splitlines()[:3] == [

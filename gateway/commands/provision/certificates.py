@@ -78,6 +78,13 @@ def _named(text: str) -> str:
         return f"DNS:{text}"
 
 
+def names_in(root: Path) -> list[str]:
+    """Those that the certificate has, as ``names_of`` has them; empty where it can't be read."""
+    listed = _openssl("x509", "-in", str(root / CERTIFICATE), "-noout", "-ext", "subjectAltName") or ""
+    found = (each.strip().replace("IP Address:", "IP:") for each in listed.replace("\n", ",").split(","))
+    return [each for each in found if each.startswith(("DNS:", "IP:"))]
+
+
 def why_new(root: Path, names: Iterable[str]) -> str | None:
     """Why the broker needs another certificate; None where it is good for long. Raises CommandError."""
     authority, certificate = root / AUTHORITY, root / CERTIFICATE
@@ -90,16 +97,15 @@ def why_new(root: Path, names: Iterable[str]) -> str | None:
         return "its key is another one's"
     if _openssl("x509", "-in", str(certificate), "-noout", "-checkend", str(_RENEWED_DAYS * 86400)) is None:
         return f"it ends within {_RENEWED_DAYS} days"
-    listed = _openssl("x509", "-in", str(certificate), "-noout", "-ext", "subjectAltName") or ""
-    known = {each.strip().replace("IP Address:", "IP:") for each in listed.replace("\n", ",").split(",")}
+    known = names_in(root)
     absent = [name for name in names if name not in known]
     return f"it lacks {', '.join(absent)}" if absent else None
 
 
-def made(root: Path, names: Iterable[str]) -> Mapping[PurePosixPath, str]:
+def made(root: Path, names: Iterable[str], *, keep_key: bool = False) -> Mapping[PurePosixPath, str]:
     """The contents of a new certificate and its key, and of an authority where there is none.
 
-    Raises CommandError.
+    ``keep_key``: of the key that is there. Raises CommandError.
     """
     if today() is None:
         raise CommandError("this machine's clock isn't set: a certificate would begin at a wrong time")
@@ -118,7 +124,11 @@ def made(root: Path, names: Iterable[str]) -> Mapping[PurePosixPath, str]:
                 "-out", str(at[AUTHORITY]),
             )  # fmt: skip
         _configure(config, "fieldgate broker", ", ".join(names))
-        _make_key(at[KEY])
+        if keep_key:
+            at[KEY].touch(0o600)
+            at[KEY].write_bytes((root / KEY).read_bytes())
+        else:
+            _make_key(at[KEY])
         _make("req", "-new", "-key", str(at[KEY]), "-config", str(config), "-out", str(request))
         _make(
             "x509", "-req", "-in", str(request), "-CA", str(at[AUTHORITY]), "-CAkey", str(at[AUTHORITY_KEY]),

@@ -191,6 +191,8 @@ def _add_mosquitto(mosquitto: argparse.ArgumentParser) -> None:
     mosquitto.add_argument(
         "--tls", action="store_true", help="encrypt that, with a certificate that is made, or renewed"
     )
+    meaning = "only renew that certificate where it ends soon, and have the broker read it: for a timer"
+    mosquitto.add_argument("--renew", action="store_true", help=meaning)
     meaning = "under what else devices reach this machine than its names and addresses now"
     add_list(mosquitto, "--name", "names", "HOST", meaning)
     meaning = "a device's user and its topics (default: devices/NAME/#)"

@@ -29,6 +29,8 @@ from gateway.system.atomic_file import Ownership, write_atomic
 _PASSWORD_BYTES: Final = 18
 _SECRET_MODE: Final = 0o600
 _MODE: Final = 0o644
+_TIMER: Final = "fieldgate-certificate.timer"
+_RELOAD: Final = ("systemctl", "try-reload-or-restart", "mosquitto.service")
 _DEBIANS_UNITS: Final = ("usr/lib/systemd/system", "lib/systemd/system")
 
 
@@ -47,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Write, or show with ``--dry-run``. Raises CommandError."""
     root: Path = arguments.root
     try:
+        if arguments.renew:
+            return _renew(arguments)
         devices = [Device.parse(text) for text in arguments.devices]
         names = [each.name for each in devices]
         if len(set(names)) < len(names):
@@ -83,9 +87,36 @@ def run(arguments: argparse.Namespace) -> int:
             _write(root, each)
     except OSError as error:
         raise CommandError(os_problem(error, remedy="writing it needs root (sudo)")) from error
+    except subprocess.SubprocessError as error:
+        raise CommandError(f"the certificate is new, and the broker hasn't got it: {error}") from error
     _print_written(root, changed, {} if arguments.passwords is not None else fresh)
     if arguments.tls:
         print(f"\nDevices need {root / certificates.AUTHORITY}, SHA-256 {certificates.fingerprint(root)}")
+        print(f"Renewed by itself: systemctl enable --now {_TIMER}")
+    return OK
+
+
+def _renew(arguments: argparse.Namespace) -> int:
+    """A new certificate in time, under the names it has and of the key it has: one file, and no restart."""
+    root: Path = arguments.root
+    if arguments.lan is not None or arguments.devices or arguments.names or arguments.tls:
+        raise CommandError("--renew stands alone: the certificate keeps its names")
+    needed = (certificates.AUTHORITY, certificates.AUTHORITY_KEY, certificates.KEY)
+    names = certificates.names_in(root)
+    if not names or not all((root / each).is_file() for each in needed):
+        raise CommandError(f"there is no certificate to renew in {root / needed[0].parent}: --tls makes one")
+    why = certificates.why_new(root, names)
+    if why is None:
+        print("nothing to change")
+    elif arguments.dry_run:
+        print(f"{root / certificates.CERTIFICATE}: a new one, as {why}")
+    else:
+        made = certificates.made(root, names, keep_key=True)
+        _write(root, Wanted(certificates.CERTIFICATE, made[certificates.CERTIFICATE]))
+        print(f"written  {root / certificates.CERTIFICATE}, as {why}")
+        if root == Path("/"):
+            # The broker reads it again and goes on; one that doesn't run has nothing to read.
+            subprocess.run(_RELOAD, check=True, timeout=60)
     return OK
 
 

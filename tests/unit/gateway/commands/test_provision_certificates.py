@@ -60,9 +60,42 @@ def test_it_is_renewed_before_its_end_and_for_a_new_name(
     assert certificates.why_new(root, []) == "it isn't the authority's, or has ended"
 
 
+def test_a_timer_renews_it_in_time_under_its_names_and_of_its_key(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert provision(root, *_TLS) == 0
+    assert "Renewed by itself: systemctl enable --now fieldgate-certificate.timer" in capsys.readouterr().out
+    first = files(root)
+    assert provision(root, "--renew") == 0
+    assert (capsys.readouterr().out, files(root)) == ("nothing to change\n", first)
+    monkeypatch.setattr(certificates, "_RENEWED_DAYS", 819)
+    assert provision(root, "--renew") == 0
+    assert files(root) == first
+    monkeypatch.setattr(certificates, "_RENEWED_DAYS", 821)
+    assert provision(root, "--renew", "--dry-run") == 0
+    assert files(root) == first
+    capsys.readouterr()
+    assert provision(root, "--renew") == 0
+    assert "fieldgate-server.pem, as it ends within 821 days" in capsys.readouterr().out
+    second = files(root)
+    # A power cut in between has nothing to tear: one file, written at once.
+    assert [place for place in first if first[place] != second[place]] == [_PLACES[3]]
+    monkeypatch.setattr(certificates, "_RENEWED_DAYS", 400)
+    assert certificates.why_new(root, ["DNS:mast-07.local", "IP:192.168.4.1"]) is None
+    for place in _PLACES:
+        kept = (root / place).read_text()
+        (root / place).unlink()
+        # Never another authority, which no device has.
+        assert provision(root, "--renew") == 1
+        assert "there is no certificate to renew" in capsys.readouterr().err
+        assert not (root / place).exists()
+        (root / place).write_text(kept)
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        (("--renew", "--lan", "8883"), "--renew stands alone"),
         (("--tls",), "--tls needs --lan"),
         (("--lan", "8883", "--name", "a"), "give --tls too"),
         (("--lan", "8883", "--tls"), "--tls needs --name"),
