@@ -21,7 +21,7 @@ from cloud.wire.fields import format_time
 from gateway.config.outputs.model import CommandsConfig
 from gateway.ports import Record
 from gateway.remote import history as history_module
-from gateway.remote.actions import NotDone
+from gateway.remote.actions import Action, NotDone
 from gateway.remote.executor import Executor
 from gateway.remote.history import History, HistoryError
 
@@ -55,6 +55,7 @@ class Mast:
         self.switched: Counter[str] = Counter()
         self.results: dict[str | None, list[CommandResult]] = {}
         self.steps_left = -1
+        self.actions: Mapping[str, Action] = {}
 
     def step(self) -> None:
         """A moment at which the process may be killed."""
@@ -80,7 +81,7 @@ class Mast:
         self.steps_left = kill_after
         history = _History(self.path, T0 // 1000, self)
         executor = Executor(
-            ("mast-07", "run"), {"switch": self.switch}, self.clock,  # type: ignore[arg-type]
+            ("mast-07", "run"), self.actions or {"switch": self.switch}, self.clock,  # type: ignore[arg-type]
             lambda: self.clock.synced, self.announce, lambda: self.clock.us / S,
         )  # fmt: skip
         try:
