@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import os
 import shlex
 import signal
+import tarfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -13,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType  # type: ignore[attr-defined] # no __all__
@@ -29,6 +33,7 @@ from cloud.kafka.provision import TOPICS, provision_topics
 from cloud.kafka.quotas import Quotas
 from cloud.kafka.topic_reader import TopicReader
 from cloud.kafka.users import Users
+from cloud.local.process import free_port
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.identities import IdentityRecord, gateway_key, proves, proving_run
 from cloud.wire.signatures import sign, signing_key
@@ -36,10 +41,13 @@ from gateway.cli import main
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
 from tests.integration.test_docs import blocks
+from tests.integration.test_third_party import foreign_reading
 from tests.support.config import config_text, cup
 from tests.support.mast import GatewayProcess, is_signed, published, records
+from tests.support.mqtt_device import CONNECTED, connect, device, puback
+from tests.support.mqtt_device import publish as publish_packet
 from tests.support.secured_kafka import SecuredBroker
-from tests.support.servers import eventually
+from tests.support.servers import eventually, fieldgate
 
 GATEWAY: Final = "mast-07"
 MASTER: Final = "0123456789abcdef0123456789abcdef"
@@ -54,6 +62,11 @@ topic = "plant.{1}"
 topic = "settings"
 mqtt_topic = "devices/{key}"
 """
+WRONG: Final = "".join(("wrong", "-sesame-of-a-device"))
+LISTENERS: Final = {
+    "http": 'tokens = "http-tokens"',
+    "mqtt_proxy": 'passwords = "mqtt-users"\naccess = "mqtt-access"',
+}
 READINGS: Final = {name for name in TOPICS if name.startswith("mqtt.")}
 GATEWAYS: Final = {
     f"gateway.{name}" for name in
@@ -116,7 +129,8 @@ ssl.ca.location = "{broker.certificates / "ca.pem"}"
 """
         Path("master.key").write_text(MASTER)
         Path("cloud.toml").write_text(login + text + '[identity]\nmaster_key = { file = "master.key" }\n')
-        assert main(lines[2]) == 0
+        # The broker's login may not have a password yet that its metadata has.
+        eventually(lambda: main(lines[2]), 30, until=lambda code: code == 0)
     return place
 
 
@@ -409,17 +423,57 @@ class Trouble:
         self.mast.process.send_signal(signal.SIGHUP)
         eventually(lambda: self.mast.log.read_text().count("event=daemon.reloaded") > before)
 
-    def shows(self, text: str) -> None:
-        """The reason stands in the status within 30 s, while readings are kept."""
+    def shows(self, text: str, kind: str, event: str) -> None:
+        """The reason stands in status, metrics and log within 30 s, while readings are kept."""
 
         def reasons() -> str:
             status = self.mast.status()
             return str([status["kafka_problem"], status["parked"]])
 
+        begin_s = time.monotonic()
         eventually(reasons, 30, until=lambda found: text in found)
+        metric = f'fieldgate_kafka_refuses{{reason="{kind}"}} 1.0'
+        eventually(lambda: metric in self.mast.metrics(), 30)
+        assert any(text in line and event in line for line in self.mast.log.read_text().splitlines())
+        assert time.monotonic() < begin_s + 30
 
     def kept(self) -> None:
         eventually(lambda: self.mast.status()["outbox_records"], 30, until=lambda waiting: waiting > 0)
+
+
+def posted_with(place: Path, mast: GatewayProcess) -> list[str]:
+    """The secrets of its devices, after each was used, and a wrong one."""
+    rows = [line.split() for line in (place / "handed-out").read_text().splitlines()]
+    given = {kind: secret for kind, _, secret in rows}
+    status = mast.status()
+    for token, answer in ((given["token"], 200), (WRONG, 401)):
+        connection = http.client.HTTPConnection("127.0.0.1", status["http"]["port"], timeout=30)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/readings", foreign_reading("logger-3", 1), headers)
+        assert connection.getresponse().status == answer
+        connection.close()
+    for password, answered in ((given["user"], CONNECTED + puback(1)), (WRONG, b"\x20\2\0\5")):
+        sent = (connect(user="soil", password=password), publish_packet("devices/soil/a", b"1", 1))
+        with device(status["mqtt_proxy"]["port"], *sent) as soil:
+            soil.expect(answered)
+    return [*given.values(), WRONG]
+
+
+def shown_by(mast: GatewayProcess, place: Path) -> dict[str, str]:
+    """What a running gateway shows; the bundle has what doctor and the status command have."""
+    bundle = place / "bundle.tar.gz"
+    assert fieldgate("support-bundle", "-c", mast.path, bundle).returncode == 0
+    with tarfile.open(bundle) as files:
+        texts = {
+            each.name: (files.extractfile(each) or io.BytesIO()).read() for each in files if each.isfile()
+        }
+    shown = {f"bundle's {name}": content.decode(errors="replace") for name, content in texts.items()}
+    shown["status"] = json.dumps(mast.status())
+    shown["metrics"] = "\n".join(mast.metrics())
+    for process in [psutil.Process(mast.pid), *psutil.Process(mast.pid).children(recursive=True)]:
+        shown[f"command line of {process.pid}"] = " ".join(process.cmdline())
+    assert len(shown) > 8
+    return shown
 
 
 def identity_record(broker: SecuredBroker) -> IdentityRecord:
@@ -443,7 +497,13 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
         assert f'"{tmp_path / path}"' in text
     text = text.replace('#path = "/var/lib/fieldgate/outbox.db"', 'path = "outbox.db"')
     text = text.replace("[gateway]\n", "[gateway]\nsign_records = true\n")
-    config.write_text(text.replace("#allow = []", 'allow = ["self-test"]'))
+    text = text.replace("#allow = []", 'allow = ["self-test"]')
+    for name, lines in LISTENERS.items():
+        assert f"\n[{name}]\n" in text
+        text = text.replace(f"\n[{name}]\n", f'\n[{name}]\nlisten = "127.0.0.1:{free_port()}"\n{lines}\n')
+    config.write_text(f'{text}\n[[forward]]\nfilter = "devices/#"\npayload = "raw"\n')
+    assert main(["provision", "devices", "-c", str(config), "--device", "soil", "--token", "logger-3",
+                 "--passwords", str(tmp_path / "handed-out")]) == 0  # fmt: skip
     mast = GatewayProcess(tmp_path, config.read_text(), GATEWAY, broker.scram, mosquitto)
     mast.launch()
     hurt = Trouble(mast, tmp_path)
@@ -457,14 +517,15 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
         # An operator's command reaches the mast, and its result him, by these permissions.
         assert main(["command", "send", GATEWAY, "self-test", "--cloud", str(cloud)]) == 0
         other = (broker.certificates / "other.pem").read_bytes()
-        for name, wrong, shown in (
-            ("kafka.password", b"wrong", "invalid credentials"),
-            ("kafka-ca.pem", other, "certificate is of an authority that isn't in ssl.ca.location"),
+        authority = "certificate is of an authority that isn't in ssl.ca.location"
+        for name, wrong, *reason in (
+            ("kafka.password", b"wrong", "invalid credentials", "login", "event=kafka.error"),
+            ("kafka-ca.pem", other, authority, "certificate", "event=kafka.listener_refuses"),
         ):
             right = (tmp_path / name).read_bytes()
             (tmp_path / name).write_bytes(wrong)
             hurt.reload()
-            hurt.shows(shown)
+            hurt.shows(*reason)
             hurt.kept()
             (tmp_path / name).write_bytes(right)
             hurt.reload()
@@ -480,7 +541,7 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
         ]
         given = identity_record(broker).generation
         assert main([*provision, "--revoke"]) == 0
-        hurt.shows("TOPIC_AUTHORIZATION_FAILED")
+        hurt.shows("TOPIC_AUTHORIZATION_FAILED", "permission", "event=topic.parked")
         hurt.kept()
         access.unlink()
         assert main([*provision, "-o", str(access)]) == 0
@@ -491,11 +552,17 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
         mast.delivered()
         quotas = Quotas(broker.bootstrap_servers, {}, 10)
         quotas.set_rate("live", 1024.0)
-        hurt.shows("Kafka's quota for live is reached")
+        eventually(
+            lambda: mast.status()["kafka_problem"], 30, until=lambda found: "quota for live" in str(found)
+        )
+        assert 'fieldgate_kafka_refuses{reason="quota"} 1.0' in mast.metrics()
+        assert "event=kafka.quota_reached client=live" in mast.log.read_text()
         quotas.set_rate("live", 262144.0)
         quotas.close()
         mast.sample(5)
         mast.delivered()
+        devices = posted_with(tmp_path, mast)
+        shown = shown_by(mast, tmp_path)
         assert mast.stop() == 0
         log = mast.log.read_text()
     finally:
@@ -504,8 +571,10 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
     kept = published(broker.bootstrap_servers, "mqtt.wind_speed", GATEWAY, mast.outbox)
     assert {record["seq"] for record in kept} == set(range(1, last + 1))
     assert log.count("event=daemon.start ") == 1
-    for secret in (before.decode().strip(), (tmp_path / "kafka.password").read_text().strip(), key):
-        assert secret not in log
+    secrets = [before.decode().strip(), (tmp_path / "kafka.password").read_text().strip(), key, *devices]
+    secrets.append((tmp_path / "identity.key").read_text().strip())
+    places = {**shown, "log": log}
+    assert [place for place, text in places.items() if any(secret in text for secret in secrets)] == []
     # Another key after the revocation; the run of before it goes on, and is welcome.
     assert (tmp_path / "identity.key").read_text().strip() == gateway_key(MASTER, GATEWAY, given + 1)
     assert main(["provision", "gateway", GATEWAY, "--cloud", str(cloud), "--enforce"]) == 0
