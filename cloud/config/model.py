@@ -183,12 +183,13 @@ def _password(text: str) -> str:
 class DashboardUser(_Table):
     """``[dashboard.users.NAME]``: a password's hash, and the masts that are shown; names may have ``*``.
 
-    ``commands``: whether the user may have these masts do something.
+    ``commands``: whether the user may have these masts do something; ``marks``: add to their cleaning log.
     """
 
     password: Annotated[str, AfterValidator(_password)] = Field(repr=False)
     gateways: Names = Field(default_factory=lambda: ["*"])
     commands: bool = False
+    marks: bool = False
 
 
 class DashboardConfig(_Table):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Mapping
 
 from cloud.config import DashboardUser
 from cloud.dashboard.fleet import FleetReader
+from cloud.dashboard.marks import MarkBook
 from cloud.lake.tables import Lakes
 from cloud.masts.reading import ALL, LakeReader
 
@@ -31,6 +33,12 @@ class Audience:
         """The fleet as the user may see it."""
         return self._fleets[self._masts[user]]
 
+    def marks(self, user: str | None) -> MarkBook:
+        """The cleaning log as the user may see it, and add to it; without users it is who runs the pages."""
+        if user is None:
+            return MarkBook(self.reader(user), _operator())
+        return MarkBook(self.reader(user), user if self.users[user].marks else None)
+
     def look(self) -> bool:
         """Looks at the tables' versions; whether one has changed. Raises LakeError where there is no lake."""
         first, *others = self._readers.values()
@@ -39,3 +47,11 @@ class Audience:
         for each in others:
             each.seen = seen
         return seen != before
+
+
+def _operator() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        # A container's user may have no name.
+        return "dashboard"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from cloud.dashboard.plots import (
@@ -23,103 +23,6 @@ from cloud.masts.numbers import IEC_CLASSES, iec_turbulence
 from cloud.masts.reading import Frame
 
 _SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
-
-
-def series_data(frame: Frame) -> list[list[list[Any]]]:
-    """The data of each line of ``series``, in its order: what a zoom puts in their place."""
-    rows = frame.dicts()
-    low = [[row["time"], rounded(row["low"], 5)] for row in rows]
-    band = [
-        [
-            row["time"],
-            None if row["low"] is None or row["high"] is None else rounded(row["high"] - row["low"], 5),
-        ]
-        for row in rows
-    ]
-    value = [[row["time"], rounded(row["value"], 5)] for row in rows]
-    marked = [
-        [
-            [row["time"], rounded(row["value"], 5)]
-            for row in rows
-            if _worst(row) == name and row["value"] is not None
-        ]
-        for name in ("suspect", "fail")
-    ]
-    shares = [
-        [[row["time"], rounded(row[name] or 0.0, 3) if row["good"] is not None else 0.0] for row in rows]
-        for name in list(QUALITY)[:-1]
-    ]
-    missing = [
-        [row["time"], 1.0 if row["good"] is None else rounded(max(0.0, 1.0 - sum(row[each] or 0.0 for each in
-         ("good", "not_evaluated", "suspect", "fail"))), 3)] for row in rows
-    ]  # fmt: skip
-    return [low, band, value, *marked, *shares, missing]
-
-
-def _worst(row: Mapping[str, Any]) -> str | None:
-    """What at least a twentieth of a bucket's samples are, the worse first."""
-    return next((name for name in ("fail", "suspect") if (row[name] or 0.0) >= 0.05), None)
-
-
-def series(
-    frame: Frame, channel: str, unit: str, begin_ms: int, end_ms: int, *, is_direction: bool
-) -> Options:
-    """A channel over time: mean and band, dots where quality is poor, and shares of quality below."""
-    low, band, value, suspect, fail, *shares = series_data(frame)
-    line: Options = {"type": "line", "showSymbol": False, "connectNulls": False}
-    hidden = {
-        **line,
-        "stack": "band",
-        "silent": True,
-        "lineStyle": {"opacity": 0},
-        "tooltip": {"show": False},
-    }
-    drawn: list[Options] = [
-        {**hidden, "name": "lowest", "data": low},
-        {**hidden, "name": "lowest to highest", "data": band, "areaStyle": {"color": BLUE, "opacity": 0.16}},
-        # Of directions dots: a line from 359 to 1° would cross the whole chart.
-        {**line, "name": channel, "data": value, "itemStyle": {"color": BLUE},
-         "lineStyle": {"color": BLUE, "width": 0 if is_direction else 1.5},
-         **({"showSymbol": True, "symbol": "circle", "symbolSize": 3} if is_direction else {})},
-        *(
-            {"type": "scatter", "name": f"{name} mean", "data": data, "symbolSize": 5, "silent": True,
-             "itemStyle": {"color": QUALITY[name]}, "tooltip": {"show": False}, "z": 5}
-            for name, data in (("suspect", suspect), ("fail", fail))
-        ),
-        *(
-            {"type": "bar", "name": name.replace("_", " "), "stack": "quality", "data": data, "xAxisIndex": 1,
-             "yAxisIndex": 1, "itemStyle": {"color": QUALITY[name]}, "barCategoryGap": "0%", "silent": True,
-              "large": False}
-            for name, data in zip(QUALITY, shares, strict=True)
-        ),
-    ]  # fmt: skip
-    time = {"type": "time", "min": begin_ms, "max": end_ms, "axisLine": {"lineStyle": {"color": INK}}}
-    return {
-        "animation": False, "useUTC": True,
-        "grid": [{"left": 56, "right": 18, "top": 34, "bottom": 96}, {"left": 56, "right": 18, "height": 14,
-         "bottom": 54}],
-        "legend": legend(*(name.replace("_", " ") for name in QUALITY)),
-        "tooltip": {"trigger": "axis", "confine": True,
-         ":valueFormatter": "v => v == null ? '–' : +(+v).toPrecision(4)"},
-        "axisPointer": {"link": [{"xAxisIndex": "all"}]},
-        "xAxis": [
-            {**time, "axisLabel": {"color": INK, "hideOverlap": True}, "splitLine": {"show": True,
-             "lineStyle": {"color": GRID}}},
-            {**time, "gridIndex": 1, "axisLabel": {"show": False}, "axisTick": {"show": False}},
-        ],
-        "yAxis": [
-            {**axis(unit, nameGap=38), **({"min": 0, "max": 360, "interval": 90} if is_direction else {})},
-            {"type": "value", "gridIndex": 1, "min": 0, "max": 1, "show": False},
-        ],
-        "dataZoom": [
-            {"type": "inside", "xAxisIndex": [0, 1], "filterMode": "none", "zoomOnMouseWheel": "ctrl",
-             "throttle": 150},
-            {"type": "slider", "xAxisIndex": [0, 1], "filterMode": "none", "height": 22, "bottom": 8,
-             "throttle": 150,
-             "borderColor": GRID, "showDataShadow": False, "textStyle": {"color": INK}},
-        ],
-        "series": drawn,
-    }  # fmt: skip
 
 
 def wind_rose(frame: Frame) -> Options:
@@ -351,6 +254,21 @@ def insolation(frame: Frame) -> Options:
     return plain(days, axis("kWh/m²", min=0, nameGap=34), drawn)
 
 
+def rain(frame: Frame) -> Options:
+    """A bar for each hour or day; paler where some of its intervals have no value."""
+    rows = frame.dicts()
+    is_hourly = len(rows) > 1 and rows[1]["time"] - rows[0]["time"] < 86_400_000
+    names = [row["local"][5:16] if is_hourly else row["local"][5:10] for row in rows]
+    data = [
+        {"value": rounded(row["sum_mm"]),
+         "itemStyle": {"color": BLUE, "opacity": 1.0 if row["intervals"] == row["due"] else 0.45}}
+        for row in rows
+    ]  # fmt: skip
+    drawn: list[Options] = [{"type": "bar", "name": "rain", "data": data, "barCategoryGap": "15%"}]
+    x = {**axis("hour" if is_hourly else "day", "category", data=names), "scale": False}
+    return plain(x, axis("mm", min=0, nameGap=34), drawn)
+
+
 def sites(masts: list[dict[str, Any]]) -> Options:
     """Where the masts stand: longitude and latitude, by state."""
     drawn: list[Options] = [
@@ -373,6 +291,7 @@ def sites(masts: list[dict[str, Any]]) -> Options:
 DRAW: Final[dict[str, Callable[[Frame], Options]]] = {
     "wind-rose": wind_rose, "distribution": distribution, "shear": shear, "turbulence": turbulence,
      "pair": pair,
-    "shadow": shadow, "irradiance": irradiance, "insolation": insolation, "recovery": recovery,
+    "shadow": shadow, "irradiance": irradiance, "insolation": insolation, "rain": rain,
+    "recovery": recovery,
 }  # fmt: skip
 """How each chart of ``mast.CHARTS`` is drawn; ``diurnal`` needs the channel's unit too."""

@@ -14,9 +14,10 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from cloud.dashboard import charts
+from cloud.dashboard import charts, over_time
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import ChartCard, address, card, missing, moment, number, page, table, tiles
+from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
 from cloud.errors import CloudError
 from cloud.masts.mast import DAY_MS, details, read_mast
 from cloud.masts.numbers import CHARTS, View, series, summary
@@ -27,7 +28,7 @@ _TITLES: Final = {
     "wind-rose": "Wind rose", "distribution": "Wind speed distribution", "diurnal": "Course of the day",
     "shear": "Shear profile", "turbulence": "Turbulence intensity", "pair": "Redundant pair",
     "shadow": "Pair by direction: tower shadow", "irradiance": "Irradiance by time of day",
-     "insolation": "Insolation by day",
+     "insolation": "Insolation by day", "rain": "Rain",
     "recovery": "Recovery by channel and day",
 }  # fmt: skip
 
@@ -41,10 +42,12 @@ class Request:
     begin: str | None = None
     end: str | None = None
     interval_s: int | None = None
+    is_clean: bool = False
 
     def address(self, path: str, **other: object) -> str:
         """The same view at another path, or with other values."""
-        query = {"channel": self.channel, "from_": self.begin, "to": self.end, "interval": self.interval_s}
+        query = {"channel": self.channel, "from_": self.begin, "to": self.end, "interval": self.interval_s,
+                 "marks": "without" if self.is_clean else None}  # fmt: skip
         return address(path, **(query | other))
 
 
@@ -72,7 +75,8 @@ def open_view(reader: LakeReader, request: Request) -> View:
     if begin >= end:
         raise CloudError(f"Nothing from {moment(begin)} to {moment(end)}: the mast's statistics are from "
                          f"{moment(mast.begin_ms)} to {moment(mast.end_ms)}.")  # fmt: skip
-    return View(mast, reader, Span(request.gateway, interval_s, max(begin, mast.begin_ms), end), channel)
+    span = Span(request.gateway, interval_s, max(begin, mast.begin_ms), end, request.is_clean)
+    return View(mast, reader, span, channel)
 
 
 def draw(view: View, name: str) -> dict[str, Any] | str:
@@ -81,7 +85,11 @@ def draw(view: View, name: str) -> dict[str, Any] | str:
         frame = CHARTS[name](view)
     except CloudError as error:
         return str(error)
-    if not frame.rows or (name == "turbulence" and len(frame.rows) < 2):
+    if (
+        not frame.rows
+        or (name == "turbulence" and len(frame.rows) < 2)
+        or (name == "rain" and not any(frame.column("intervals")))
+    ):
         return "Nothing to draw from in this time."
     if name == "diurnal":
         return charts.diurnal(
@@ -94,40 +102,59 @@ def _series(view: View, begin_ms: int, end_ms: int) -> Frame:
     return series(view, view.channel.name, begin_ms, end_ms)
 
 
-def _all(reader: LakeReader, request: Request) -> tuple[View, Frame, dict[str, Any], dict[str, Any], Frame]:
+@dataclass(frozen=True)
+class _Read:
+    """All that the page shows."""
+
+    view: View
+    series: Frame
+    drawn: dict[str, Any]
+    tables: dict[str, Frame | str]
+    sums: Frame
+    marks: list[dict[str, Any]]
+
+    @property
+    def bands(self) -> dict[str, Any]:
+        """What is marked of the channel, for its chart."""
+        return over_time.marked(of_channel(self.marks, self.view.channel.name), self.view.span.end_ms)
+
+
+def _read(reader: LakeReader, request: Request, book: MarkBook) -> _Read:
     view = open_view(reader, request)
-    span = view.span
-    drawn = {name: draw(view, name) for name in CHARTS}
-    return (
+    return _Read(
         view,
-        _series(view, span.begin_ms, span.end_ms),
-        drawn,
+        _series(view, view.span.begin_ms, view.span.end_ms),
+        {name: draw(view, name) for name in CHARTS},
         details(reader, request.gateway),
         summary(view),
+        book.of(request.gateway),
     )
 
 
 async def mast_page(
-    reader: LakeReader, changed: Any, request: Request, sender: CommandSender | None = None
+    reader: LakeReader, changed: Any, request: Request, book: MarkBook, sender: CommandSender | None = None
 ) -> None:
     """Builds the page, and renews it when a table has changed; commands are sent by the ``sender``."""
     with page(request.gateway, "/mast"):
         try:
-            view, frame, drawn, tables, sums = await to_thread(_all, reader, request)
+            read = await to_thread(_read, reader, request, book)
         except CloudError as error:
             ui.label(request.gateway).classes("h1")
             missing([str(error)])
             return
-        mast, span, path = view.mast, view.span, f"/mast/{request.gateway}"
+        view, path = read.view, f"/mast/{request.gateway}"
+        mast, span, channel = view.mast, view.span, view.channel
         _head(view, request, path)
         missing(mast.missing)
         top = ui.element("div")
         with ui.element("div").classes("spans"):
             _spans(view, request, path)
         csv = f"/csv{path}"
-        over_time = ChartCard(
-            f"{view.channel.name} over time", request.address(f"{csv}/series"), wide=True, tall=True
+        top_chart = ChartCard(
+            f"{channel.name} over time", request.address(f"{csv}/series"), wide=True, tall=True
         )
+        zoom = _Zoom(top_chart, read, request, path)
+        marks = MarksCard(mast.gateway, channel, book, zoom.seen_ms)
         with ui.element("div").classes("charts"):
             cards = {
                 name: ChartCard(
@@ -139,27 +166,27 @@ async def mast_page(
         if sender is not None:
             command_card(mast.gateway, sender, lambda: time.time_ns() // 1_000_000)
 
-    def show(drawn: dict[str, Any], tables: dict[str, Any], sums: Frame) -> None:
+    def show(read: _Read) -> None:
         top.clear()
         with top:
-            _live(view, tables["Live"], sums, request, path)
+            _live(view, read.tables["Live"], read.sums, request, path)
         for name, each in cards.items():
-            each.show(drawn[name])
+            each.show(read.drawn[name])
+        marks.show(read.marks)
         below.clear()
         with below:
-            for title, found in tables.items():
+            for title, found in read.tables.items():
                 if title != "Live":
                     _table(title, found)
 
-    show(drawn, tables, sums)
-    is_direction = view.channel.quantity == "wind_direction"
-    over_time.show(
-        charts.series(
-            frame, view.channel.name, view.channel.unit, span.begin_ms, span.end_ms, is_direction=is_direction
+    show(read)
+    top_chart.show(
+        over_time.series(
+            read.series, channel.name, channel.unit, span.begin_ms, span.end_ms,
+            is_direction=channel.quantity == "wind_direction", bands=read.bands,
         )
-    )
-    zoom = _Zoom(over_time, view, request, path)
-    over_time.chart.on(
+    )  # fmt: skip
+    top_chart.chart.on(
         "chart:datazoom",
         zoom.moved,
         js_handler="(e) => { const z = e.batch ? e.batch[0] : e; emit(z.start, z.end); }",
@@ -167,12 +194,12 @@ async def mast_page(
 
     async def renew() -> None:
         try:
-            newer, _, drawn, tables, sums = await to_thread(_all, reader, request)
+            newer = await to_thread(_read, reader, request, book)
         except CloudError as error:
             ui.notify(str(error), type="warning")
             return
-        zoom.view = newer
-        show(drawn, tables, sums)
+        zoom.read = newer
+        show(newer)
         await zoom.refine()
 
     changed.subscribe(renew)
@@ -181,9 +208,9 @@ async def mast_page(
 class _Zoom:
     """Which part of the time is seen; its points are made anew from all intervals of it."""
 
-    def __init__(self, over_time: ChartCard, view: View, request: Request, path: str) -> None:
-        self.view = view
-        self._over_time, self._request, self._path = over_time, request, path
+    def __init__(self, chart: ChartCard, read: _Read, request: Request, path: str) -> None:
+        self.read = read
+        self._chart, self._request, self._path = chart, request, path
         self._seen = (0.0, 100.0)
         self._drawn: tuple[float, float] | None = None
         self._busy = False
@@ -203,18 +230,24 @@ class _Zoom:
         finally:
             self._busy = False
 
+    def seen_ms(self) -> tuple[int, int]:
+        """From and to, milliseconds since 1970."""
+        span = self.read.view.span
+        begin, end = (span.begin_ms + (span.end_ms - span.begin_ms) * each / 100 for each in self._seen)
+        return round(begin), round(end)
+
     async def refine(self) -> None:
         """Points for what is seen, and its address for the browser's line."""
-        seen, span = self._seen, self.view.span
-        begin, end = (round(span.begin_ms + (span.end_ms - span.begin_ms) * each / 100) for each in seen)
-        frame = await to_thread(_series, self.view, begin, end)
-        data = [{"data": each} for each in charts.series_data(frame)]
-        self._over_time.chart.run_chart_method("setOption", {"series": data})
+        seen, (begin, end) = self._seen, self.seen_ms()
+        frame = await to_thread(_series, self.read.view, begin, end)
+        data: list[dict[str, Any]] = [{"data": each} for each in over_time.series_data(frame)]
+        data[over_time.VALUE]["markArea"] = self.read.bands
+        self._chart.chart.run_chart_method("setOption", {"series": data})
         self._drawn = seen
         if seen != (0.0, 100.0):
             there = self._request.address(
                 self._path,
-                channel=self.view.channel.name,
+                channel=self.read.view.channel.name,
                 from_=moment(begin, "%Y-%m-%dT%H:%M"),
                 to=moment(end, "%Y-%m-%dT%H:%M"),
             )
@@ -279,6 +312,9 @@ def _spans(view: View, request: Request, path: str) -> None:
     for name, at in (("from", span.begin_ms), ("to", span.end_ms)):
         day = ui.element("input").props(f'type=date value={moment(at, "%Y-%m-%d")} aria-label="{name}, UTC"')
         day.on("change", js_handler=jump(name))
+    for name, marks in (("with marked periods", None), ("without", "without")):
+        is_here = request.is_clean == (marks is not None)
+        ui.link(name, request.address(path, marks=marks)).classes("here" if is_here else "")
     ui.label(
         f"{moment(span.begin_ms)} to {moment(span.end_ms)} UTC, {span.interval_s / 60:g}-minute statistics"
     ).classes("soft")

@@ -122,6 +122,7 @@ def _asked(request: HttpRequest, gateway: str) -> Request:
         query.get("from"),
         query.get("to"),
         int(length) if length.isdecimal() else None,
+        query.get("marks") == "without",
     )
 
 
@@ -167,7 +168,8 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
         user = _user(request)
         may = config.dashboard.commands and (user is None or audience.users[user].commands)
         sender = CommandSender(config.kafka, user) if may else None
-        await unopened.add(mast_page(audience.reader(user), changed, _asked(request, gateway), sender))
+        reader, book = audience.reader(user), audience.marks(user)
+        await unopened.add(mast_page(reader, changed, _asked(request, gateway), book, sender))
 
     @ui.page("/alerts", response_timeout=30)
     async def _alerts(request: HttpRequest) -> None:

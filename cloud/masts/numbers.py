@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cloud.masts.mast import Channel, Mast
+from cloud.masts.mast import DAY_MS, Channel, Mast
 from cloud.masts.reading import Frame, LakeReader, MastSlice, Missing, Span
 
 POINTS: Final = 800
@@ -254,10 +254,34 @@ def insolation(view: View) -> Frame:
     )
 
 
+def rain(view: View) -> Frame:
+    """Sums of a rain gauge by the site's hour, in spans of more than a week by its day; null without a value.
+
+    ``intervals`` have a value, of so many that are ``due``; ``time`` is the hour's or day's begin, ``local``
+    that by the site's clock.
+    """
+    chosen = view.channel if view.channel.quantity == "precipitation" else None
+    (name,) = view.need(chosen or next(iter(view.mast.of("precipitation")), None))
+    span, step = view.span, 1000 * view.span.interval_s
+    length = 3_600_000 if span.end_ms - span.begin_ms <= 7 * DAY_MS else DAY_MS
+    # A day begins at the site's midnight; an hour too, where local time is ahead by 5:45.
+    ahead = 60_000 * view.mast.offset_min
+    place = f"(start + {ahead}) // {length} * {length} - {ahead}"
+    return view.held.read(
+        f"""SELECT {place} AS time, sum(sum) AS sum_mm, count(sum) AS intervals, count(*) AS due,
+            strftime(make_timestamp(1000 * (time + {ahead})), '%Y-%m-%d %H:%M') AS local
+        FROM (SELECT range AS start FROM range({-(-span.begin_ms // step) * step}, {span.end_ms}, {step}))
+        LEFT JOIN (SELECT epoch_ms(interval_start) AS start, sum FROM statistics WHERE channel = ?)
+            USING (start)
+        GROUP BY ALL ORDER BY 1""",  # noqa: S608 - numbers and texts of ours
+        [name],
+    )
+
+
 CHARTS: Final[dict[str, Callable[[View], Frame]]] = {
     "wind-rose": wind_rose, "distribution": distribution, "diurnal": diurnal, "shear": shear,
     "turbulence": turbulence, "pair": pair, "shadow": shadow, "irradiance": sun, "insolation": insolation,
-    "recovery": recovery,
+    "rain": rain, "recovery": recovery,
 }  # fmt: skip
 """The numbers of each chart, by its name in the CSV's address."""
 

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from cloud.config import StoreConfig
 from cloud.errors import CloudError
+from cloud.lake.clean_views import add_clean_view
 from cloud.lake.object_store import for_delta_rs
 from cloud.lake.tables import FILLED_BY, LakeError, Lakes, open_lakes, table_locations
 from cloud.lake.wind import add_wind_macros
@@ -69,12 +70,16 @@ class Frame:
 
 @dataclass(frozen=True)
 class Span:
-    """Which statistics: a mast, the intervals' length, and milliseconds since 1970 from and to, exclusive."""
+    """Which statistics: a mast, the intervals' length, and milliseconds since 1970 from and to, exclusive.
+
+    ``is_clean``: without what the cleaning log marks.
+    """
 
     gateway: str
     interval_s: int
     begin_ms: int
     end_ms: int
+    is_clean: bool = False
 
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()) -> Frame:
@@ -106,7 +111,7 @@ class LakeReader:
         self._tables: dict[str, tuple[int, duckdb.DuckDBPyConnection]] = {}
         self._logs: dict[str, DeltaTable] = {}
         self.seen: Mapping[str, int] = {}
-        self._slices: OrderedDict[Span, tuple[tuple[int, int], MastSlice]] = OrderedDict()
+        self._slices: OrderedDict[Span, tuple[tuple[int, ...], MastSlice]] = OrderedDict()
 
     def look(self) -> Mapping[str, int]:
         """Each table's version now, kept in ``seen``. Raises LakeError where there is no lake."""
@@ -141,13 +146,17 @@ class LakeReader:
         found = [version for key, version in self.seen.items() if key.rpartition("/")[2] == table]
         return sum(found) if found else -1
 
+    def shows(self, gateway: str) -> bool:
+        """Whether the mast's rows are among those it has."""
+        return is_named(gateway, self._gateways)
+
     def read(self, table: str, sql: str, values: Sequence[Any] = ()) -> Frame:
         """The answer to a query about one table. Raises Missing where there is none, LakeError."""
         return self._ask(table, lambda connection: answer(connection, sql, values))
 
     def slice(self, span: Span) -> MastSlice:
         """One mast's statistics, from memory where no newer version is there. Raises Missing, LakeError."""
-        version = (self.version("statistics"), self.version("mast"))
+        version = (self.version("statistics"), self.version("mast"), self.version("cleaning"))
         held = self._slices.get(span)
         if held is None or held[0] != version:
             rows = self._take("statistics", span)
@@ -155,7 +164,11 @@ class LakeReader:
                 of_mast = self._take("mast", span)
             except Missing:
                 of_mast = None
-            held = (version, MastSlice(rows, of_mast))
+            log = None
+            if span.is_clean and self.version("cleaning") >= 0:
+                log = self._ask("cleaning", lambda lake: lake.sql("FROM cleaning WHERE gateway = ?",
+                                params=[span.gateway]).to_arrow_table())  # fmt: skip
+            held = (version, MastSlice(rows, of_mast, log))
         with self._lock:
             self._slices[span] = held
             self._slices.move_to_end(span)
@@ -204,6 +217,13 @@ def _narrow(connection: duckdb.DuckDBPyConnection, table: str, gateways: Sequenc
     connection.execute(f'CREATE TEMP VIEW "{table}" AS FROM "all {table}" WHERE {named}')
 
 
+def is_named(gateway: str, patterns: Sequence[str]) -> bool:
+    """Whether one of the names, which may have ``*``, is the mast's."""
+    return any(
+        re.fullmatch(".*".join(map(re.escape, each.split("*"))), gateway, re.DOTALL) for each in patterns
+    )
+
+
 def _literal(pattern: str) -> str:
     """A pattern in which ``*`` alone is one."""
     return "'" + re.sub(r"([\[?])", r"[\1]", pattern).replace("'", "''") + "'"
@@ -214,13 +234,31 @@ def _missing(table: str) -> Missing:
     return Missing(f"The lake has no table {table} yet{filled_by}.")
 
 
+_CLEAN_MAST: Final = """CREATE TABLE clean_mast AS
+    WITH marked AS (
+        SELECT interval_start, list(channel) AS channels, list(quantity) AS quantities
+        FROM statistics ANTI JOIN clean USING (channel, interval_start) GROUP BY ALL
+    )
+    SELECT mast.* REPLACE (
+        map_from_entries(list_filter(map_entries(turbulence_intensity),
+            lambda each: NOT list_contains(coalesce(channels, []), each.key))) AS turbulence_intensity,
+        CASE WHEN NOT list_contains(coalesce(quantities, []), 'wind_speed') THEN shear_alpha END
+            AS shear_alpha,
+        CASE WHEN NOT list_contains(coalesce(quantities, []), 'irradiance') THEN insolation END AS insolation,
+        CASE WHEN NOT list_has_any(coalesce(quantities, []), ['temperature', 'pressure', 'humidity'])
+            THEN air_density END AS air_density)
+    FROM mast LEFT JOIN marked USING (interval_start) ORDER BY interval_start"""
+"""Of an interval in which a channel is marked, nothing that such a channel is a part of."""
+
+
 class MastSlice:
     """Statistics of one mast and span in memory: ``statistics``, ``mast`` and the wind's macros.
 
-    So a zoom reads nothing of the lake, and sums are those of ``fieldgate query``.
+    So a zoom reads nothing of the lake, and sums are those of ``fieldgate query``. What the ``log`` of
+    cleaning marks is left out: intervals of ``statistics``, and of ``mast`` the values made of them.
     """
 
-    def __init__(self, statistics: Any, mast: Any | None) -> None:
+    def __init__(self, statistics: Any, mast: Any | None, log: Any | None = None) -> None:
         self.rows = int(statistics.num_rows)
         self.has_mast = mast is not None
         self._lock = threading.Lock()
@@ -232,6 +270,20 @@ class MastSlice:
                 self._held.register("taken", rows)
                 self._held.execute(f"CREATE TABLE {name} AS FROM taken ORDER BY interval_start")
                 self._held.unregister("taken")
+        if log is not None:
+            self._leave_out(log)
+
+    def _leave_out(self, log: Any) -> None:
+        self._held.register("cleaning", log)
+        add_clean_view(self._held, "statistics_clean", "statistics", has_log=True)
+        self._held.execute("CREATE TABLE clean AS FROM statistics_clean ORDER BY interval_start")
+        if self.has_mast:
+            self._held.execute(_CLEAN_MAST)
+            self._held.execute("DROP TABLE mast; ALTER TABLE clean_mast RENAME TO mast")
+        self._held.execute(
+            "DROP VIEW statistics_clean; DROP TABLE statistics; ALTER TABLE clean RENAME TO statistics"
+        )
+        self._held.unregister("cleaning")
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> Frame:
         """The answer to a query. Raises Missing for ``mast`` where the lake has none."""
