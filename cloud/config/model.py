@@ -196,13 +196,14 @@ class DashboardConfig(_Table):
     """``[dashboard]``: where the pages are, with which certificate, and who may see which masts.
 
     ``commands``: whether masts may be commanded from the pages, by the users who may, or where there are
-    none by anybody on this machine.
+    none by anybody on this machine. ``live``: whether Kafka is read for live values, where it is given.
     """
 
     listen: str | None = None
     certificate: str | None = None
     key: str | None = None
     commands: bool = False
+    live: bool = True
     users: Mapping[str, DashboardUser] = Field(default_factory=dict)
 
 

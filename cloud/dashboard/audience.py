@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from cloud.config import DashboardUser
 from cloud.dashboard.fleet import FleetReader
+from cloud.dashboard.live import LiveReader, LiveReadings
 from cloud.dashboard.marks import MarkBook
 from cloud.lake.tables import Lakes
 from cloud.masts.reading import ALL, LakeReader
@@ -15,19 +16,28 @@ from cloud.masts.reading import ALL, LakeReader
 class Audience:
     """Readers by user; ``None`` is anybody, where there are no users."""
 
-    def __init__(self, lakes: Lakes, users: Mapping[str, DashboardUser]) -> None:
+    def __init__(
+        self, lakes: Lakes, users: Mapping[str, DashboardUser], live: LiveReadings | None = None
+    ) -> None:
         self.users = users
+        self.live_readings = live
         self._masts: dict[str | None, tuple[str, ...]] = {
             name: tuple(sorted(set(user.gateways))) for name, user in users.items()
         }
         if not users:
             self._masts[None] = ALL
         self._readers = {masts: LakeReader(lakes, masts) for masts in self._masts.values()}
-        self._fleets = {masts: FleetReader(reader) for masts, reader in self._readers.items()}
+        self._fleets = {
+            masts: FleetReader(reader, LiveReader(live, masts)) for masts, reader in self._readers.items()
+        }
 
     def reader(self, user: str | None) -> LakeReader:
         """The lake as the user may see it."""
         return self._readers[self._masts[user]]
+
+    def live(self, user: str | None) -> LiveReader:
+        """What is live of the user's masts."""
+        return LiveReader(self.live_readings, self._masts[user])
 
     def fleet(self, user: str | None) -> FleetReader:
         """The fleet as the user may see it."""

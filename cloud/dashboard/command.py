@@ -12,14 +12,21 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cloud.config import DashboardConfig
+from cloud.config import CloudConfig, DashboardConfig
 from cloud.dashboard.passwords import LONGEST, SHORTEST, hashed
 from cloud.errors import CloudError
 from cloud.lake.query import config_for, lakes_of
+from cloud.wire.avro_readings import NO_SCHEMAS
+
+if TYPE_CHECKING:
+    from cloud.dashboard.live import LiveReadings
 
 _LISTEN: Final = "127.0.0.1:8090"
+_ANSWER_S: Final = 5.0
+_SMALL_QUEUE: Final = {"queued.max.messages.kbytes": "8192"}
+"""What Kafka's client holds that the pages haven't read: 64 MB otherwise."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,6 +39,9 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is, and who may log in"
+    )
+    arguments.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT", help="Kafka, for live values (default: that of --cloud)"
     )
     arguments.add_argument("--listen", metavar="HOST:PORT", help=f"default {_LISTEN}")
     arguments.add_argument(
@@ -92,7 +102,10 @@ def run(argv: Sequence[str]) -> int:
         from cloud.dashboard.audience import Audience
         from cloud.dashboard.server import serve
 
-        audience = Audience(lakes_of(named, config), config.dashboard.users)
+        if options.bootstrap_servers:
+            kafka = config.kafka.model_copy(update={"servers": options.bootstrap_servers})
+            config = config.model_copy(update={"kafka": kafka})
+        audience = Audience(lakes_of(named, config), config.dashboard.users, _live(config))
         audience.look()
     except CloudError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -104,6 +117,26 @@ def run(argv: Sequence[str]) -> int:
 
     serve(audience, host, port, config, ready)
     return 0
+
+
+def _live(config: CloudConfig) -> LiveReadings | None:
+    """Who reads what is live; None where no Kafka is given. Raises CloudError."""
+    if "servers" not in config.kafka.model_fields_set or not config.dashboard.live:
+        return None
+    from cloud.dashboard.live import SINCE_S, LiveReadings
+    from cloud.kafka.tail import Tail
+    from cloud.registry.client import Registry, RegistrySchemas
+
+    access = config.schema_registry.access()
+    schemas = NO_SCHEMAS if access is None else RegistrySchemas(Registry(access))
+
+    def open_tail() -> Tail:
+        # Read again each time: a password may have been replaced.
+        return Tail(
+            config.kafka.servers, {**config.kafka.properties(), **_SMALL_QUEUE}, SINCE_S, _ANSWER_S, schemas
+        )
+
+    return LiveReadings(open_tail)
 
 
 def _hash_password() -> int:

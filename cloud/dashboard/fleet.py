@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cloud.dashboard.live import LiveReader
 from cloud.errors import CloudError
 from cloud.masts.reading import Frame, LakeReader
 
@@ -56,10 +57,10 @@ class Fleet:
 
 
 class FleetReader:
-    """The fleet, each table's part of it read again only when the table has a new version."""
+    """The fleet, each table's part of it read again only when that has a new version, and what is live."""
 
-    def __init__(self, reader: LakeReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: LakeReader, live: LiveReader) -> None:
+        self._reader, self._live = reader, live
         self._parts: dict[str, tuple[int, Frame]] = {}
 
     def read(self) -> Fleet:
@@ -76,6 +77,11 @@ class FleetReader:
             for row in part.dicts():
                 until = row.pop("until_at", until)
                 masts.setdefault(row["gateway"], dict.fromkeys(COLUMNS)).update(row)
+        for gateway, seen in self._live.last_seen_ms().items():
+            mast = masts.setdefault(gateway, dict.fromkeys(COLUMNS) | {"gateway": gateway})
+            mast["last_seen_at"] = max(seen, mast["last_seen_at"] or 0)
+        if self._live.problem is not None:
+            missing.append(f"Last seen may be older than it says: {self._live.problem}")
         for mast in masts.values():
             mast["state"] = mast["state"] or "unknown"
             if "alerts" in self._parts:

@@ -10,13 +10,15 @@ from nicegui import ui
 
 from cloud.dashboard import charts
 from cloud.dashboard.fleet import Fleet, FleetReader
-from cloud.dashboard.frame import ChartCard, address, card, missing, moment, number, page, tiles
+from cloud.dashboard.frame import ChartCard, address, ago, card, missing, moment, number, page, tiles
 
 _COLUMNS: Final = (
     ("gateway", "mast"), ("name", "site"), ("state", "state"), ("ago_s", "last seen"), ("wind", "wind, m/s"),
     ("day", "recovery 24 h"), ("month", "30 days"), ("alerts", "alerts"), ("waiting", "outbox"), ("lost",
      "lost"),
 )  # fmt: skip
+_RENEWED_EVERY: Final = 10
+"""Ticks of a second: all masts' rows are sent each time."""
 _PERCENT: Final = """<q-td :props="props"><template v-if="props.value != null"><span class="bar"><i
     :style="{width: props.value + '%'}" :class="props.value < 50 ? 'poor' : props.value < 95 ? 'half' :
         ''"></i></span>
@@ -45,16 +47,6 @@ _GRID: Final = """<div class="q-pa-xs col-12"><a class="channel" style="display:
     props.row.day == null ? '–' : props.row.day.toFixed(1) + ' %' }}</span></div></a></div>"""
 
 
-def _ago(seconds: float | None) -> str:
-    """How long ago in words."""
-    if seconds is None:
-        return "–"
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{max(0, seconds):.0f} s ago"
-
-
 def rows(fleet: Fleet, state: str | None, now_s: float) -> list[dict[str, Any]]:
     """The list's rows, those of one state or all."""
     made = []
@@ -62,15 +54,15 @@ def rows(fleet: Fleet, state: str | None, now_s: float) -> list[dict[str, Any]]:
         if state is not None and mast["state"] != state:
             continue
         seen = mast["last_seen_at"]
-        ago = None if seen is None else now_s - seen / 1000
+        age_s = None if seen is None else now_s - seen / 1000
         percent = {name: None if mast[name] is None else 100 * mast[name] for name in ("day", "month")}
         wind = None if mast["wind"] is None else round(mast["wind"], 1)
-        made.append(mast | percent | {"wind": wind, "ago_s": ago, "ago": _ago(ago)})
+        made.append(mast | percent | {"wind": wind, "ago_s": age_s, "ago": ago(age_s)})
     return made
 
 
-async def fleet_page(reader: FleetReader, changed: Any, state: str | None) -> None:
-    """Builds the page, and renews it when a table has changed."""
+async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, state: str | None) -> None:
+    """Builds the page, and renews it when a table has changed, and every so many of the live ``ticks``."""
     fleet = await to_thread(reader.read)
     with page("Fleet", "/"):
         top = ui.element("div").classes("top-of-fleet")
@@ -114,8 +106,17 @@ async def fleet_page(reader: FleetReader, changed: Any, state: str | None) -> No
     async def renew() -> None:
         show(await to_thread(reader.read))
 
+    passed = 0
+
+    async def tick() -> None:
+        nonlocal passed
+        passed += 1
+        if passed % _RENEWED_EVERY == 0:
+            await renew()
+
     show(fleet)
     changed.subscribe(renew)
+    ticks.subscribe(tick)
 
 
 def _summary(fleet: Fleet) -> None:

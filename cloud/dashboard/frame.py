@@ -40,6 +40,16 @@ def number(value: Any, digits: int = 3, unit: str = "") -> str:
     return f"{text} {unit}".rstrip()
 
 
+def ago(seconds: float | None) -> str:
+    """How long ago in words."""
+    if seconds is None:
+        return "–"
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{max(0, seconds):.0f} s ago"
+
+
 @contextmanager
 def page(title: str, here: str) -> Iterator[None]:
     """A page's head and its body, into which what follows is put."""

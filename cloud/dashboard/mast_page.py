@@ -15,8 +15,10 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from cloud.dashboard import charts, over_time
+from cloud.dashboard.channel_cards import ChannelCards
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import ChartCard, address, card, missing, moment, number, page, table, tiles
+from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
 from cloud.errors import CloudError
 from cloud.masts.mast import DAY_MS, details, read_mast
@@ -114,6 +116,12 @@ class _Read:
     marks: list[dict[str, Any]]
 
     @property
+    def last_values(self) -> dict[str, dict[str, Any]]:
+        """The lake's, by channel."""
+        found = self.tables["Live"]
+        return {} if isinstance(found, str) else {row["channel"]: row for row in found.dicts()}
+
+    @property
     def bands(self) -> dict[str, Any]:
         """What is marked of the channel, for its chart."""
         return over_time.marked(of_channel(self.marks, self.view.channel.name), self.view.span.end_ms)
@@ -131,10 +139,19 @@ def _read(reader: LakeReader, request: Request, book: MarkBook) -> _Read:
     )
 
 
-async def mast_page(
-    reader: LakeReader, changed: Any, request: Request, book: MarkBook, sender: CommandSender | None = None
-) -> None:
-    """Builds the page, and renews it when a table has changed; commands are sent by the ``sender``."""
+@dataclass(frozen=True)
+class Sources:
+    """What a mast's page reads and writes, as its user may; without a ``sender`` no commands."""
+
+    reader: LakeReader
+    live: LiveReader
+    book: MarkBook
+    sender: CommandSender | None
+
+
+async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request) -> None:
+    """Builds the page, and renews it when a table has changed, what is live with each of the ``ticks``."""
+    reader, book, live = sources.reader, sources.book, sources.live
     with page(request.gateway, "/mast"):
         try:
             read = await to_thread(_read, reader, request, book)
@@ -147,6 +164,7 @@ async def mast_page(
         _head(view, request, path)
         missing(mast.missing)
         top = ui.element("div")
+        channels = ChannelCards(mast.channels, channel, lambda name: request.address(path, channel=name))
         with ui.element("div").classes("spans"):
             _spans(view, request, path)
         csv = f"/csv{path}"
@@ -163,13 +181,18 @@ async def mast_page(
                 for name, title in _TITLES.items()
             }
         below = ui.element("div").classes("charts")
-        if sender is not None:
-            command_card(mast.gateway, sender, lambda: time.time_ns() // 1_000_000)
+        if sources.sender is not None:
+            command_card(mast.gateway, sources.sender, lambda: time.time_ns() // 1_000_000)
+
+    def tick() -> None:
+        gateway = mast.gateway
+        channels.show(zoom.read.last_values, live.of(gateway), live.problem, time.time())
 
     def show(read: _Read) -> None:
         top.clear()
         with top:
-            _live(view, read.tables["Live"], read.sums, request, path)
+            _sums(read)
+        tick()
         for name, each in cards.items():
             each.show(read.drawn[name])
         marks.show(read.marks)
@@ -203,6 +226,7 @@ async def mast_page(
         await zoom.refine()
 
     changed.subscribe(renew)
+    ticks.subscribe(tick)
 
 
 class _Zoom:
@@ -271,9 +295,9 @@ def _head(view: View, request: Request, path: str) -> None:
             ui.link(f"{length / 60:g} min", request.address(path, interval=length))
 
 
-def _live(view: View, live: Frame | str, sums: Frame, request: Request, path: str) -> None:
-    """The span's numbers, and each channel with its last value: a click shows it over time."""
-    (found,) = sums.dicts()
+def _sums(read: _Read) -> None:
+    """The span's numbers."""
+    (found,) = read.sums.dicts()
     tiles(
         {
             "mean wind": number(found["mean"], 3, "m/s"),
@@ -286,16 +310,9 @@ def _live(view: View, live: Frame | str, sums: Frame, request: Request, path: st
             "recovery": "–" if found["recovery"] is None else f"{100 * found['recovery']:.1f} %",
         }
     )
-    if isinstance(live, str):
-        missing([live])
-    known = {} if isinstance(live, str) else {row["channel"]: row for row in live.dicts()}
-    with ui.element("div").classes("channels").style("margin-top: 10px"):
-        for each in view.mast.channels:
-            row = known.get(each.name, {})
-            link = ui.link(target=request.address(path, channel=each.name))
-            with link.classes("channel here" if each == view.channel else "channel"):
-                ui.label(number(row.get("last_value"), 4, each.unit)).classes("value")
-                ui.label(each.name).classes(f"state {row.get('state', '')}")
+    last_values = read.tables["Live"]
+    if isinstance(last_values, str):
+        missing([last_values])
 
 
 def _spans(view: View, request: Request, path: str) -> None:

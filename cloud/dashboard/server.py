@@ -22,13 +22,15 @@ from cloud.dashboard.fleet_page import fleet_page
 from cloud.dashboard.frame import moment
 from cloud.dashboard.lists import lists_page
 from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
-from cloud.dashboard.mast_page import Request, mast_page, open_view
+from cloud.dashboard.mast_page import Request, Sources, mast_page, open_view
 from cloud.errors import CloudError
 from cloud.masts.numbers import CHARTS, series
 from cloud.masts.reading import Frame
 
 LOOK_EVERY_S: Final = 2.0
 """How often the tables' versions are looked at, for all pages together."""
+TICK_S: Final = 1.0
+"""How often live values are shown anew."""
 CONNECT_WITHIN_S: Final = 20.0
 MOST_UNOPENED: Final = 8
 """Pages that no browser connects to within so long, or beyond so many, are given up: each holds some 3 MB."""
@@ -152,6 +154,7 @@ def _add_login(audience: Audience) -> None:
 def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: Callable[[], None]) -> None:
     """Serves the pages until the process is stopped."""
     changed: Event[[]] = Event()
+    ticks: Event[[]] = Event()
     unopened = Unopened()
     hosts = frozenset(f"{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]"))
     if audience.users:
@@ -161,15 +164,15 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
 
     @ui.page("/", response_timeout=30)
     async def _fleet(request: HttpRequest, state: str | None = None) -> None:
-        await unopened.add(fleet_page(audience.fleet(_user(request)), changed, state))
+        await unopened.add(fleet_page(audience.fleet(_user(request)), changed, ticks, state))
 
     @ui.page("/mast/{gateway}", response_timeout=30)
     async def _mast(gateway: str, request: HttpRequest) -> None:
         user = _user(request)
         may = config.dashboard.commands and (user is None or audience.users[user].commands)
         sender = CommandSender(config.kafka, user) if may else None
-        reader, book = audience.reader(user), audience.marks(user)
-        await unopened.add(mast_page(reader, changed, _asked(request, gateway), book, sender))
+        sources = Sources(audience.reader(user), audience.live(user), audience.marks(user), sender)
+        await unopened.add(mast_page(sources, changed, ticks, _asked(request, gateway)))
 
     @ui.page("/alerts", response_timeout=30)
     async def _alerts(request: HttpRequest) -> None:
@@ -215,6 +218,10 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
             return
 
     app.timer(LOOK_EVERY_S, look)
+    if (live := audience.live_readings) is not None:
+        app.on_startup(live.start)
+        app.on_shutdown(live.stop)
+        app.timer(TICK_S, ticks.emit)
 
     async def announce() -> None:
         # Startup is over before the port is open.

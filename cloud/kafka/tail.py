@@ -60,7 +60,10 @@ class Tail:
     def read(self, timeout_s: float) -> list[tuple[Reading, int]]:
         """What has come, at the latest after so long; with Kafka's time, microseconds since the epoch."""
         found = []
-        for message in self._consumer.consume(_MOST, timeout=timeout_s):
+        messages = self._consumer.consume(_MOST, timeout=timeout_s)
+        if any(message.error() is None for message in messages):
+            self._errors.clear()
+        for message in messages:
             error = message.error()
             if error is not None:
                 if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -77,8 +80,13 @@ class Tail:
 
     @property
     def problem(self) -> str | None:
-        """Kafka's last complaint, None where there was none."""
+        """Kafka's last complaint since a record came, None where there was none."""
         return self._errors[-1].str() if self._errors else None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no broker could be reached since a record came."""
+        return any(each.code() == KafkaError._ALL_BROKERS_DOWN for each in self._errors)
 
     def close(self) -> None:
         """Leave."""

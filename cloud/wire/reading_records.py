@@ -45,6 +45,14 @@ READING_TOPIC_PREFIX: Final = "mqtt."
 
 GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
 """QARTOD flags (US IOOS, Manual for Real-Time Quality Control)."""
+QUALITIES: Final[Mapping[int, str]] = {
+    GOOD: "good",
+    NOT_EVALUATED: "not evaluated",
+    SUSPECT: "suspect",
+    FAIL: "fail",
+    MISSING: "missing",
+}
+"""Their names."""
 
 SYNCED, UNSYNCED, REPAIRED = "synced", "unsynced", "repaired"
 """A reading's ``clock``, how far its time can be trusted: right, unknown, worked out later (right too)."""

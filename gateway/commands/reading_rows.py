@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cloud.wire.reading_records import FAIL, MISSING, Reading
+from cloud.wire.reading_records import FAIL, MISSING, QUALITIES, Reading
 from drivers.registry import driver_type
 from gateway.commands.tables import plain_table
 from gateway.config import SensorConfig
-from gateway.quality.reasons import QUALITIES, REASONS
+from gateway.quality.reasons import REASONS
 from gateway.sampling.last_readings import reading_fields
 from gateway.system.times import duration_text
 

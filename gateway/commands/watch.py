@@ -7,17 +7,18 @@ import json
 import math
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from cloud.masts.latest import Latest, sparkline
 from cloud.wire.fields import format_time
 from cloud.wire.reading_records import Reading
 from gateway.commands.arguments import (
@@ -43,9 +44,6 @@ _Arrived = tuple[Reading, int]
 """With Kafka's time, microseconds since the epoch."""
 
 _TURN_S: Final = 0.25
-_SHOWN: Final = 40
-_BARS: Final = "▁▂▃▄▅▆▇█"
-_MOST_CHANNELS: Final = 10_000
 _LINES_AROUND: Final = 4
 
 
@@ -153,34 +151,26 @@ class _Table:
     """A row a channel: its last reading, and a line of those before."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str], Reading] = {}
-        self._values: dict[tuple[str, str], deque[float]] = {}
+        self._latest = Latest()
 
     def take(self, readings: Iterable[_Arrived]) -> None:
-        for each, _ in readings:
-            name = each.gateway, each.channel
-            if name not in self._last and len(self._last) >= _MOST_CHANNELS:
-                continue
-            before = self._last.get(name)
-            if before is None or each.time_us >= before.time_us:
-                self._last[name] = each
-            if each.value is not None:
-                self._values.setdefault(name, deque(maxlen=_SHOWN)).append(each.value)
+        self._latest.take(readings)
 
     def drawn(self, height: int, now: datetime, state: str) -> RenderableType:
         table = plain_table("gateway", "channel", "value", "unit", "quality", "time", "age", "last ones", "",
                             right=("value", "age"))  # fmt: skip
         room = max(height - _LINES_AROUND, 1)
-        for name in sorted(self._last)[:room]:
-            each = self._last[name]
+        masts = sorted(self._latest.masts)
+        shown = (held for mast in masts for _, held in sorted(self._latest.of(mast).items()))
+        for each, _, values in islice(shown, room):
             at = format_time(each.time_us)
             table.add_row(
                 each.gateway, each.channel, "–" if each.value is None else f"{each.value:.5g}", each.unit,
                 quality_text(each.quality), clock_text(at), age_text(at, now),
-                sparkline(self._values.get(name, ())), " ".join(each.reasons),
+                sparkline(values), " ".join(each.reasons),
             )  # fmt: skip
-        left_out = len(self._last) - room
-        words = ("nothing yet" if not self._last else "", f"and {left_out} more: --gateway, --channel"
+        left_out = self._latest.channels - room
+        words = ("nothing yet" if not masts else "", f"and {left_out} more: --gateway, --channel"
                  if left_out > 0 else "", state)  # fmt: skip
         table.caption = Text("; ".join(filter(None, words)) or "Ctrl-C ends", style="dim")
         return table
@@ -216,10 +206,3 @@ class _Answers:
 
 def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def sparkline(values: Sequence[float] | deque[float]) -> str:
-    """Values as bars from their lowest to their highest; one height where all are the same."""
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((value - low) * scale)] for value in values)

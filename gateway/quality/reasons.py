@@ -8,16 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
+from cloud.wire.reading_records import FAIL, GOOD, MISSING, SUSPECT
 from drivers.interface import Channel
-
-QUALITIES: Final[Mapping[int, str]] = {
-    GOOD: "good",
-    NOT_EVALUATED: "not evaluated",
-    SUSPECT: "suspect",
-    FAIL: "fail",
-    MISSING: "missing",
-}
 
 
 class Reason(NamedTuple):

@@ -20,8 +20,9 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import msgspec
 
+from cloud.wire.reading_records import QUALITIES
 from gateway.clock.manual_time import ManualTime
-from gateway.quality.reasons import QUALITIES, REASONS
+from gateway.quality.reasons import REASONS
 from gateway.status.access_upload import MOST_BYTES
 from gateway.status.tokens import WINDOW_S, Access
 from gateway.system.host import resident_bytes

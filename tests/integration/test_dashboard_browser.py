@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import subprocess
@@ -16,8 +17,10 @@ import pytest
 from deltalake import DeltaTable
 
 from cloud.dashboard.command import run
+from cloud.lake.cleaning import marks
 from cloud.local.process import free_port
 from spark_jobs import schemas
+from tests.integration.test_dashboard_commands import fill, press
 from tests.support.browser import Chromium, Page
 from tests.support.fleet_lake import write, write_fleet
 from tests.support.servers import eventually
@@ -49,18 +52,21 @@ def url(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     log = tmp_path_factory.mktemp("log") / "dashboard.log"
     command = ("dashboard", "--lake", str(lake), "--listen", f"127.0.0.1:{port}")
-    with log.open("w") as out:
+    # Nothing listens there: what is live is away, which the pages say.
+    with log.open("w") as out, socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        kafka = ("--bootstrap-servers", f"127.0.0.1:{held.getsockname()[1]}")
         # NiceGUI takes itself for a test of its own where it finds pytest's variable.
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         process = subprocess.Popen(
-            (sys.executable, "-m", "gateway.cli", *command), stdout=out, stderr=out, env=env
+            (sys.executable, "-m", "gateway.cli", *command, *kafka), stdout=out, stderr=out, env=env
         )
-    try:
-        eventually(log.read_text, 60, until=lambda text: f"http://127.0.0.1:{port}/" in text)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
+        try:
+            eventually(log.read_text, 60, until=lambda text: f"http://127.0.0.1:{port}/" in text)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(20)
     assert log.read_text().splitlines() == [f"http://127.0.0.1:{port}/"]
 
 
@@ -85,6 +91,7 @@ def test_fleet_and_mast(chromium: Chromium, url: str, width: int, height: int) -
     assert HOSTILE in page.text("main")
     assert page.run("document.title") == "Fleet · fieldgate"
     visit(page, f"{url}/mast/mast-03", "cup-50m-a.wind_speed over time")
+    page.see("main", lambda text: "Live values stand still: no answer from Kafka at 127.0.0.1:" in text)
     assert "Weibull" not in page.text(".missing")
     assert "NRG 40H" in page.text("main")
     looks_well(page, url)
@@ -119,6 +126,34 @@ def test_a_late_correction_appears_by_itself(chromium: Chromium, url: str, lake:
     looks_well(page, url)
 
 
+BANDS = "getOption().series[2].markArea.data.map((band) => band[0].name)"
+
+
+def test_a_period_is_marked_shaded_left_out_and_taken_back(chromium: Chromium, url: str, lake: Path) -> None:
+    page = chromium.page(1440, 900)
+    visit(page, f"{url}/mast/mast-01?from=2026-11-19T00:00&to=2026-11-20T00:00", "No marks.")
+    chart = "getElement(Number(document.querySelector('.chart.tall').id.slice(1))).chart"
+    page.run(f"{chart}.dispatchAction({{type: 'dataZoom', start: 25, end: 50}})")
+    eventually(lambda: page.run("location.search"), 20, until=lambda text: "T06" in text)
+    press(page, "Mark a period …")
+    fill(page, "Reason", "iced <b>")
+    press(page, "Mark")
+    page.see("main", lambda text: "2026-11-19 06:00 to 2026-11-19 12:00" in text and "iced <b>" in text, 20)
+    assert eventually(lambda: page.run(f"{chart}.{BANDS}"), 20, until=bool) == ["iced <b>"]
+    (mark,) = marks({"lake": (str(lake), None)})
+    assert (mark.gateway, mark.channel, mark.author) == ("mast-01", "cup-50m-a.wind_speed", getpass.getuser())
+    begin = "from=2026-11-19T00:00&to=2026-11-20T00:00"
+    for end, left in (("", 144), ("&marks=without", 108)):
+        rows = get(f"{url}/csv/mast/mast-01/series?{begin}{end}")[1].splitlines()[1:]
+        assert sum(row.split(",")[1] != "" for row in rows) == left
+    visit(page, f"{url}/mast/mast-01?{begin}&marks=without", "iced <b>")
+    press(page, "Withdraw …")
+    fill(page, "Reason", "it was not")
+    press(page, "Withdraw")
+    page.see("main", lambda text: "No marks." in text, 20)
+    looks_well(page, url)
+
+
 def get(url: str, **headers: str) -> tuple[int, str]:
     try:
         request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http
@@ -144,6 +179,11 @@ def test_csv_pages_and_what_is_refused(url: str) -> None:
     assert get(f"{url}/", Host="evil.example:80")[0] == 403
     assert get(f"{url}/", Origin="http://evil.example")[0] == 403
     assert get(f"{url}/", Origin=url)[0] == 200
+    # Marks go through the pages' socket, which another site's page can't open.
+    socket_of_pages = f"{url}/_nicegui_ws/socket.io/?EIO=4&transport="
+    assert get(f"{socket_of_pages}polling", Origin="http://evil.example")[0] == 403
+    upgrade = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": f"{'A' * 22}=="}
+    assert get(f"{socket_of_pages}websocket", Origin="http://evil.example", **upgrade)[0] == 403
 
 
 @pytest.mark.parametrize(

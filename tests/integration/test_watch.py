@@ -20,9 +20,10 @@ from rich.console import Console
 from cloud.errors import CloudError
 from cloud.kafka.tail import Tail
 from cloud.lake.window import Window
+from cloud.masts.latest import sparkline
 from cloud.wire.reading_records import Reading, encode_reading
 from gateway.cli import main
-from gateway.commands.watch import _Table, sparkline
+from gateway.commands.watch import _Table
 from tests.support.servers import eventually, unique_name
 
 TOPIC = "mqtt.wind_speed"

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from cloud.dashboard import over_time
 from cloud.dashboard.fleet import FleetReader
+from cloud.dashboard.live import LiveReader
 from cloud.dashboard.mast_page import Request, draw, open_view
 from cloud.errors import CloudError
 from cloud.lake.tables import open_lake
@@ -25,6 +26,7 @@ from cloud.masts.reading import LakeReader, Missing
 from tests.support.fleet_lake import write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)
+NOTHING_LIVE = LiveReader(None, ())
 CUP, TWIN, VANE = "cup-50m-a.wind_speed", "cup-50m-b.wind_speed", "vane-48m.wind_direction"
 
 
@@ -172,7 +174,7 @@ def test_every_chart_of_a_whole_lake_is_drawn(view: View) -> None:
 
 
 def test_the_fleet(reader: LakeReader) -> None:
-    fleet = FleetReader(reader).read()
+    fleet = FleetReader(reader, NOTHING_LIVE).read()
     assert fleet.missing == []
     third = fleet.masts[2]
     assert (third["gateway"], third["state"], third["lost"], third["alerts"]) == (
@@ -190,7 +192,7 @@ def test_a_lake_without_most_tables_shows_what_it_has(lake: Path, tmp_path: Path
     (tmp_path / "lake" / "presence" / "_delta_log").mkdir(parents=True)
     (tmp_path / "lake" / "presence" / "_delta_log" / f"{0:020d}.json").write_text('{"commitInfo":')
     reader = reader_of(tmp_path / "lake")
-    fleet = FleetReader(reader).read()
+    fleet = FleetReader(reader, NOTHING_LIVE).read()
     assert [mast["gateway"] for mast in fleet.masts] == ["mast-01", "mast-02", "mast-03"]
     assert any("no table sites yet; fieldgate jobs run ingest fills it" in each for each in fleet.missing)
     view = open_view(reader, Request("mast-01"))
@@ -204,7 +206,7 @@ def test_a_lake_without_most_tables_shows_what_it_has(lake: Path, tmp_path: Path
 def test_an_empty_lake_and_columns_of_an_older_one(lake: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     empty = reader_of(tmp_path / "empty")
-    assert len(FleetReader(empty).read().missing) == 4
+    assert len(FleetReader(empty, NOTHING_LIVE).read().missing) == 4
     with pytest.raises(Missing, match="no table statistics yet; fieldgate jobs run statistics"):
         read_mast(empty, "mast-01")
     rows = DeltaTable(str(lake / "statistics")).to_pyarrow_table().drop_columns(["sum", "rate", "gust"])

@@ -1,0 +1,94 @@
+"""What is live: one consumer of Kafka for all pages, which belongs to no group and commits nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Final
+
+from cloud.errors import CloudError
+from cloud.kafka.tail import Tail
+from cloud.masts.latest import Latest, Shown
+from cloud.masts.reading import is_named
+
+SINCE_S: Final = 60.0
+"""How far back each opening begins: what has come twice is counted once."""
+_TURN_S: Final = 0.5
+_TURNS: Final = 1200
+"""After so many it is opened anew, some ten minutes: topics may have come."""
+_PAUSE_S: Final = 2.0
+_ENDING_S: Final = 10.0
+
+
+class LiveReadings(threading.Thread):
+    """The newest readings of all masts. Any thread may ask.
+
+    ``problem``: why nothing comes, None while Kafka answers. It goes on by itself.
+    """
+
+    def __init__(self, open_tail: Callable[[], Tail]) -> None:
+        super().__init__(name="live", daemon=True)
+        self._open = open_tail
+        self._latest = Latest()
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self.problem: str | None = None
+
+    def run(self) -> None:
+        """Read until stopped; again after a pause where Kafka doesn't answer."""
+        while not self._ending.is_set():
+            try:
+                self._read()
+            except CloudError as error:
+                self.problem = str(error)
+                self._ending.wait(_PAUSE_S)
+
+    def _read(self) -> None:
+        with closing(self._open()) as tail:
+            self.problem = None
+            for _ in range(_TURNS):
+                if self._ending.is_set() or tail.is_lost:
+                    return
+                arrived = tail.read(_TURN_S)
+                with self._lock:
+                    self._latest.take(arrived)
+
+    def stop(self) -> None:
+        """End; safe without a start."""
+        self._ending.set()
+        if self.is_alive():
+            self.join(_ENDING_S)
+
+    def of(self, gateway: str) -> Mapping[str, Shown]:
+        """A mast's channels as they are now."""
+        with self._lock:
+            return self._latest.of(gateway)
+
+    def last_seen_us(self) -> list[tuple[str, int]]:
+        """Each mast with the time at which Kafka had something of it last."""
+        with self._lock:
+            return list(self._latest.last_seen_us())
+
+
+class LiveReader:
+    """The part of it that is of ``gateways``, names that may have ``*``; without Kafka it is empty."""
+
+    def __init__(self, live: LiveReadings | None, gateways: Sequence[str]) -> None:
+        self._live, self._gateways = live, gateways
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing comes, in words."""
+        return None if self._live is None else self._live.problem
+
+    def of(self, gateway: str) -> Mapping[str, Shown]:
+        """A mast's channels as they are now."""
+        if self._live is None or not is_named(gateway, self._gateways):
+            return {}
+        return self._live.of(gateway)
+
+    def last_seen_ms(self) -> dict[str, int]:
+        """Milliseconds since 1970, by mast."""
+        seen = [] if self._live is None else self._live.last_seen_us()
+        return {gateway: at // 1000 for gateway, at in seen if is_named(gateway, self._gateways)}

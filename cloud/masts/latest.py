@@ -1,0 +1,77 @@
+"""The newest reading of each channel and some values before it, for whoever watches. Of one thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from cloud.wire.reading_records import Reading
+
+_SHOWN: Final = 40
+_MOST_CHANNELS: Final = 10_000
+_BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+class Shown(NamedTuple):
+    """A channel's newest reading, Kafka's time of it in µs since 1970, and its last values, oldest first."""
+
+    reading: Reading
+    arrived_us: int
+    values: tuple[float, ...]
+
+
+class _Channel:
+    __slots__ = ("arrived_us", "reading", "values")
+
+    def __init__(self, reading: Reading, arrived_us: int) -> None:
+        self.reading, self.arrived_us = reading, arrived_us
+        self.values: deque[float] = deque(maxlen=_SHOWN)
+
+
+class Latest:
+    """By mast and channel, the first 10,000 channels; what is older than the newest changes nothing."""
+
+    def __init__(self) -> None:
+        self._masts: dict[str, dict[str, _Channel]] = {}
+        self.channels = 0
+
+    def take(self, arrived: Iterable[tuple[Reading, int]]) -> None:
+        """Readings, each with Kafka's time; those that come a second time count once."""
+        for reading, at_us in arrived:
+            held = self._masts.get(reading.gateway, {}).get(reading.channel)
+            if held is None:
+                if self.channels >= _MOST_CHANNELS:
+                    continue
+                held = _Channel(reading, at_us)
+                self._masts.setdefault(reading.gateway, {})[reading.channel] = held
+                self.channels += 1
+            elif (reading.time_us, reading.seq) <= (held.reading.time_us, held.reading.seq):
+                continue
+            held.reading, held.arrived_us = reading, max(at_us, held.arrived_us)
+            if reading.value is not None:
+                held.values.append(reading.value)
+
+    @property
+    def masts(self) -> list[str]:
+        """Those of which something has come."""
+        return list(self._masts)
+
+    def of(self, gateway: str) -> dict[str, Shown]:
+        """A mast's channels, by name."""
+        found = self._masts.get(gateway, {})
+        return {
+            name: Shown(each.reading, each.arrived_us, tuple(each.values)) for name, each in found.items()
+        }
+
+    def last_seen_us(self) -> Iterator[tuple[str, int]]:
+        """Each mast with the time at which Kafka had something of it last."""
+        for gateway, channels in self._masts.items():
+            yield gateway, max(each.arrived_us for each in channels.values())
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Values as bars from their lowest to their highest; one height where all are the same."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((value - low) * scale)] for value in values)
