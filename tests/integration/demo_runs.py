@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -65,18 +66,21 @@ class RunningDemo:
 
 
 @contextlib.contextmanager
-def running_demo(directory: Path, *arguments: str) -> Iterator[RunningDemo]:
+def running_demo(directory: Path, *arguments: str, as_json: bool = True) -> Iterator[RunningDemo]:
     """``fieldgate demo --json`` with these arguments; stopped at the end, and nothing of it is left.
 
-    The tables have four minutes to catch up, for a machine with other things to do.
+    The tables have four minutes to catch up, for a machine with other things to do. Without JSON it is as for
+    people, and has pages: NiceGUI takes itself for a test of its own where it finds pytest's variable.
     """
     workdir = directory / "demo"
+    env = {name: value for name, value in os.environ.items() if as_json or not name.startswith("PYTEST_")}
     with (directory / "demo.err").open("w") as errors:
         process = subprocess.Popen(
             (
-                *(sys.executable, "-m", "gateway.cli", "demo", "--workdir", str(workdir), "--json"),
-                *("--drain-timeout", "240", *arguments),
+                *(sys.executable, "-m", "gateway.cli", "demo", "--workdir", str(workdir)),
+                *("--drain-timeout", "240", *(["--json"] if as_json else []), *arguments),
             ),
+            env=env,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import signal
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +137,31 @@ def test_a_hot_cabinet_switches_its_heater_off_by_an_alert_and_a_command(tmp_pat
     assert result["commands"]["done"] >= 1
     assert result["relays"]["cabinet-heater"]["switches"] >= 3
     assert result["alerts"] >= 1
+
+
+@pytest.mark.system
+@pytest.mark.spark
+@pytest.mark.timeout(1500)
+def test_a_fleets_history_is_on_the_pages_whose_address_stands_last(tmp_path: Path, full: bool) -> None:
+    if not full:
+        pytest.skip("only with --full: test_simulate.py has the fleet, test_dashboard_browser.py the pages")
+    with running_demo(tmp_path, "--fleet", as_json=False) as demo:
+        url = str(demo.described()["dashboard"]["url"])
+        eventually(demo.errors, UP_S, until=lambda text: f"{url}   # the dashboard\n" in text)
+
+        def fleet() -> dict[str, dict[str, str]]:
+            with urllib.request.urlopen(f"{url}csv/fleet", timeout=60) as answer:  # noqa: S310 - http
+                rows = csv.DictReader(answer.read().decode().splitlines())
+            return {row["gateway"]: row for row in rows}
+
+        masts = ["demo-mast", *(f"sim-{at:02d}" for at in range(1, 7))]
+        found = eventually(
+            fleet, 900, until=lambda rows: sorted(rows) == masts and all(row["day"] for row in rows.values())
+        )
+        assert found["demo-mast"]["state"] == "online"
+        assert all(0.5 < float(found[mast]["month"]) <= 1 and found[mast]["name"] for mast in masts[1:])
+        # Of intervals of one reading there would be none.
+        with urllib.request.urlopen(f"{url}csv/mast/sim-01/turbulence", timeout=60) as answer:  # noqa: S310
+            assert answer.read().count(b"\n") > 5
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.process.wait(180) == 0

@@ -51,12 +51,17 @@ class Demo:
         self._observer = Observer(layout.listen, self._offsets, self._lake, self._accounts)
         self._device = CabinetThermometer(layout.mosquitto.host, layout.mosquitto.port)
         self._fleet = FleetHistory(layout.kafka.bootstrap_servers, layout.workdir / "fleet.log")
+        pages = (
+            f"{layout.pages}   # the dashboard"
+            if options.has_pages
+            else f"{sys.argv[0]} dashboard --lake {layout.lake}   # then http://127.0.0.1:8090/"
+        )
         self._hints = (
             f"{sys.argv[0]} query --lake {layout.lake} "
             '"FROM statistics ORDER BY interval_start DESC LIMIT 9"',
-            f"{sys.argv[0]} dashboard --lake {layout.lake}   # then http://127.0.0.1:8090/",
             "Other tables: readings, mast, presence, alerts, sites, runs, quarantine",
             f"Addresses and logs: {layout.workdir / 'demo.json'}",
+            pages,
         )
         self.interrupted = threading.Event()
         """Set by a signal."""

@@ -23,7 +23,8 @@ _PYTHON: Final = (sys.executable, "-P", "-m")
 _ALERT_RULES: Final = Path(__file__).with_name("alerts.toml")
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m"
 """The JIT's first stage only: Spark is up after 16 instead of 28 CPU seconds (measured, two cores)."""
-_STOP_ORDER: Final = ("gateway", "jobs", "kafka", "mosquitto")
+_DASHBOARD: Final = "dashboard"
+_STOP_ORDER: Final = (_DASHBOARD, "gateway", "jobs", "kafka", "mosquitto")
 """Against the flow of the data, so that nothing is produced for one that is gone."""
 
 
@@ -38,6 +39,9 @@ class Layout:
         self.mosquitto = LocalMosquitto(workdir / "mosquitto")
         self.status_port = free_port()
         self.listen = f"127.0.0.1:{self.status_port}"
+        self.pages_port = free_port()
+        self.pages = f"http://127.0.0.1:{self.pages_port}/"
+        """Where the dashboard is, if it is started."""
 
     def gateway_overrides(self, options: Options) -> dict[str, object]:
         """What the demo puts over the config: the user's own, and the demo's addresses over those."""
@@ -69,6 +73,16 @@ class Layout:
             *("--interval", options.interval, "--open-every", "5s", "--rules", str(_ALERT_RULES)),
         ]
 
+    def dashboard_command(self) -> list[str]:
+        """How the pages are started."""
+        # They refuse a lake that isn't there, which the jobs make a moment later.
+        self.lake.mkdir(exist_ok=True)
+        return [
+            *(*_PYTHON, "gateway.cli", "dashboard", "--lake", str(self.lake)),
+            *("--bootstrap-servers", self.kafka.bootstrap_servers),
+            *("--listen", f"127.0.0.1:{self.pages_port}"),
+        ]
+
     def stack(
         self, options: Options, topics: Collection[str], seconds_left: Callable[[], float | None]
     ) -> Stack:
@@ -97,16 +111,22 @@ class Layout:
         )
         # For people readings appear soon; unattended, all components are up while the mast is sampled.
         needs = ("mosquitto", "kafka", "jobs") if options.unattended else ("mosquitto", "kafka")
-        return Stack(
-            [
-                Part("jobs", jobs),
-                Part("mosquitto", self.mosquitto),
-                Part("kafka", self.kafka, prepare=provision),
-                Part("gateway", gateway, needs),
-            ],
-            _STOP_ORDER,
-            options.restart_after_s,
-        )
+        parts = [
+            Part("jobs", jobs),
+            Part("mosquitto", self.mosquitto),
+            Part("kafka", self.kafka, prepare=provision),
+            Part("gateway", gateway, needs),
+        ]
+        if options.has_pages:
+            pages = Program(
+                self.dashboard_command,
+                self.workdir / "dashboard.log",
+                lambda _log: listening(self.pages_port),
+            )
+            # Last: until the jobs run there is nothing on them, and they take a core to start.
+            parts.append(Part(_DASHBOARD, pages, ("kafka", "gateway", "jobs")))
+        stop_order = [name for name in _STOP_ORDER if name in {part.name for part in parts}]
+        return Stack(parts, stop_order, options.restart_after_s)
 
     def describe(self, stack: Stack, gateway: str, state: str) -> dict[str, Any]:
         """The content of demo.json."""
@@ -121,6 +141,8 @@ class Layout:
         }
         parts["kafka"]["bootstrap_servers"] = self.kafka.bootstrap_servers
         parts["mosquitto"] |= {"host": self.mosquitto.host, "port": self.mosquitto.port}
+        if _DASHBOARD in parts:
+            parts[_DASHBOARD]["url"] = self.pages
         parts["gateway"]["status"] = f"http://{self.listen}/api/status"
         return {
             "v": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,6 +17,8 @@ MAST: Final = Path(__file__).with_name("mast.toml")
 
 JOBS: Final = ("ingest", "statistics", "mast", "presence", "alerts")
 """All Spark jobs that need no trained model; in this order their queries start."""
+_FLEET_INTERVAL: Final = "10m"
+"""A reading a minute has no standard deviation in an interval of a minute, and no turbulence."""
 _COUNTED: Final = JOBS[:2]
 """Fill the tables that a demo waits for at its end."""
 
@@ -39,12 +42,18 @@ class Options:
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Self:
         """From the command line."""
-        return cls(**{**vars(arguments), "overrides": dict(arguments.overrides)})
+        interval = arguments.interval or (_FLEET_INTERVAL if arguments.fleet else "1m")
+        return cls(**{**vars(arguments), "overrides": dict(arguments.overrides), "interval": interval})
 
     @property
     def unattended(self) -> bool:
         """Whether it ends by itself."""
         return self.json or self.seconds is not None
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether the dashboard is started: for people, where its extra is installed."""
+        return not self.unattended and find_spec("nicegui") is not None
 
 
 def _interval(text: str) -> str:
@@ -81,7 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where all data goes; default: a fresh temporary directory",
     )
     add("--seconds", type=positive, metavar="N", help="stop sampling after N seconds, drain, end")
-    add("--interval", type=_interval, default="1m", metavar="T", help="of the statistics (default: 1m)")
+    add("--interval", type=_interval, metavar="T",
+        help=f"of the statistics (default: 1m; with --fleet {_FLEET_INTERVAL})")  # fmt: skip
     add("--jobs", type=_jobs, default=JOBS, metavar="J,J", help=f"of {', '.join(JOBS)} (default: all)")
     add_json(parser, "no live view; end by itself with one JSON object")
     add("--drain-timeout", dest="drain_timeout_s", type=positive, default=120.0, metavar="S",

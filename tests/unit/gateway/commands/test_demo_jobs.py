@@ -22,3 +22,17 @@ def jobs_run(tmp_path: Path, *arguments: str) -> Settings:
 def test_all_that_need_no_model_or_those_named_in_the_order_of_their_tables(tmp_path: Path) -> None:
     assert jobs_run(tmp_path).jobs == ("ingest", "statistics", "mast", "presence", "alerts")
     assert jobs_run(tmp_path, "--jobs", "mast, statistics,ingest").jobs == ("ingest", "statistics", "mast")
+
+
+def test_a_fleet_has_ten_minute_intervals_and_people_have_pages(tmp_path: Path) -> None:
+    assert jobs_run(tmp_path).interval_s == 60
+    assert jobs_run(tmp_path, "--fleet").interval_s == 600
+    assert jobs_run(tmp_path, "--fleet", "--interval", "5m").interval_s == 300
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    attended, unattended = (Options.of(parser.parse_args(each)) for each in ([], ["--json"]))
+    layout = Layout(tmp_path)
+    stack = layout.stack(attended, (), lambda: None)
+    assert [*stack.parts][-1] == "dashboard"
+    assert layout.describe(stack, "mast-07", "starting")["dashboard"]["url"] == layout.pages
+    assert "dashboard" not in layout.stack(unattended, (), lambda: None).parts
