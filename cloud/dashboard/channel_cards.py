@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from nicegui import ui
 
@@ -12,11 +12,16 @@ from cloud.masts.latest import Shown, sparkline
 from cloud.masts.mast import Channel
 from cloud.wire.reading_records import QUALITIES
 
+_BARS: Final = 12
+"""As many as fit beside a value."""
+
 
 class ChannelCards:
     """Built once, and then shown as often as something is new; ``address`` is that of a channel's page."""
 
-    def __init__(self, channels: tuple[Channel, ...], chosen: Channel, address: Callable[[str], str]) -> None:
+    def __init__(
+        self, channels: tuple[Channel, ...], chosen: Channel | None, address: Callable[[str], str]
+    ) -> None:
         self._problem = ui.label().classes("missing").props('role="status"')
         self._problem.set_visibility(False)
         self._units = {each.name: each.unit for each in channels}
@@ -57,7 +62,7 @@ class ChannelCards:
                 word = QUALITIES.get(reading.quality, "not evaluated")
                 reasons = f" ({', '.join(reading.reasons)})" if reading.reasons else ""
                 value.set_text(number(reading.value, 4, reading.unit))
-                bars.set_text(sparkline(now.values))
+                bars.set_text(sparkline(now.values[-_BARS:]))
                 state.set_text(f"{word}{reasons}, {ago(now_s - reading.time_us / 1e6)}")
             else:
                 word = row.get("state", "unknown")

@@ -158,6 +158,14 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
         except CloudError as error:
             ui.label(request.gateway).classes("h1")
             missing([str(error)])
+            # A new mast is live before it has statistics.
+            new = ChannelCards((), None, str)
+
+            def tick_new() -> None:
+                new.show({}, live.of(request.gateway), live.problem, time.time())
+
+            tick_new()
+            ticks.subscribe(tick_new)
             return
         view, path = read.view, f"/mast/{request.gateway}"
         mast, span, channel = view.mast, view.span, view.channel
