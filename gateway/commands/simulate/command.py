@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_kafka(parser, "the cluster; its topics must be there (fieldgate provision topics)")
     add = parser.add_argument
-    add("--gateways", type=count, default=10, metavar="N", help="masts, of 11 channels each (default: 10)")
+    add("--gateways", type=count, default=10, metavar="N", help="masts, of 12 channels each (default: 10)")
     add("--days", type=positive, default=1.0, metavar="D", help="how many, up to now (default: 1)")
     add("--period", dest="period_s", type=count, default=60, metavar="S",
         help="seconds between two readings of a channel (default: 60)")  # fmt: skip

@@ -10,7 +10,8 @@ from typing import Final
 from cloud.wire.site_records import SiteRecord
 from gateway.commands.simulate.mast import Place, SimulatedMast
 from gateway.commands.simulate.story import tell
-from gateway.config import Config
+from gateway.config import Config, SensorConfig
+from gateway.config.quality import site_pressure_kpa
 from gateway.ports import Record
 
 _NAMES: Final = ("Ridge", "Pass", "Plateau", "Saddle", "Shoulder", "Dome", "Spur", "Col")
@@ -58,7 +59,19 @@ def _mast(config: Config, gateway: str, seed: int, times: range) -> SimulatedMas
         f"{chance.choice(_NAMES)} {chance.randrange(1, 100)}",
         "simulated",
     )
-    own = replace(config, gateway=replace(config.gateway, id=gateway))
-    sensors = [each.name for each in config.sensors]
-    story = tell(seed, gateway, sensors, times.start, times.stop)
+    # A mast that stands still has no track: channels without readings would count as lost.
+    sensors = tuple(
+        _at(each, site.elevation_m or 0.0) for each in config.sensors if "location" not in each.quality
+    )
+    own = replace(config, gateway=replace(config.gateway, id=gateway), sensors=sensors)
+    story = tell(seed, gateway, [each.name for each in config.sensors], times.start, times.stop)
     return SimulatedMast(own, Place(site, chance.getrandbits(32)), story, seed, times.step)
+
+
+def _at(sensor: SensorConfig, elevation_m: float) -> SensorConfig:
+    """The sensor with what the site's height changes: which pressures can occur there."""
+    rules = sensor.quality.get("pressure")
+    if rules is None:
+        return sensor
+    there = replace(rules, site_range=site_pressure_kpa(elevation_m))
+    return replace(sensor, quality={**sensor.quality, "pressure": there})

@@ -52,9 +52,7 @@ class _Sensor:
 
     def __init__(self, sensor: SensorConfig, context: RunContext, period_s: int) -> None:
         self.config = sensor
-        self.channels: tuple[Channel, ...] = tuple(
-            each for each in sensor.channels if each.quantity != "location"
-        )
+        self.channels: tuple[Channel, ...] = tuple(sensor.channels)
         self.accumulates = False
         self.factory = ReadingFactory(sensor, self, context, period_s * 1_000_000_000)
         self.last: dict[str, float] = {}
