@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from nicegui import Client, ui
+from nicegui import ui
 
 from cloud.config import KafkaConfig
-from cloud.dashboard.frame import card
+from cloud.dashboard.frame import card, is_open
 from cloud.errors import CloudError
 from cloud.kafka.command_client import CommandClient, in_words, new_command
 from cloud.wire.command_records import ACTIONS, WITH_TARGET, Command
@@ -109,7 +109,7 @@ def command_card(gateway: str, sender: CommandSender, now_ms: Callable[[], int])
             text = await answer
         except CloudError as error:
             text = str(error)
-        if listed.client.id in Client.instances:
+        if is_open(listed):
             outcome.set_text(text)
 
     async def renew() -> None:
@@ -117,7 +117,7 @@ def command_card(gateway: str, sender: CommandSender, now_ms: Callable[[], int])
             lines = await sender.recent(gateway, now_ms())
         except CloudError as error:
             lines = [str(error)]
-        if listed.client.id in Client.instances:
+        if is_open(listed):
             listed.clear()
             with listed:
                 for each in lines[:20]:

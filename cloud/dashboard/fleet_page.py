@@ -10,7 +10,7 @@ from nicegui import ui
 
 from cloud.dashboard import charts
 from cloud.dashboard.fleet import Fleet, FleetReader
-from cloud.dashboard.frame import ChartCard, address, ago, card, missing, moment, number, page, tiles
+from cloud.dashboard.frame import ChartCard, address, ago, card, is_open, missing, moment, number, page, tiles
 
 _COLUMNS: Final = (
     ("gateway", "mast"), ("name", "site"), ("state", "state"), ("ago_s", "last seen"), ("wind", "wind, m/s"),
@@ -104,7 +104,9 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, state: str |
             _summary(fleet)
 
     async def renew() -> None:
-        show(await to_thread(reader.read))
+        fleet = await to_thread(reader.read)
+        if is_open(table):
+            show(fleet)
 
     passed = 0
 

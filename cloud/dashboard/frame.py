@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from nicegui import ui
+from nicegui import Client, ui
 
 _STYLE: Final = Path(__file__).with_name("style.css")
 _DARK: Final = """() => {
@@ -48,6 +48,11 @@ def ago(seconds: float | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit} ago"
     return f"{max(0, seconds):.0f} s ago"
+
+
+def is_open(element: ui.element) -> bool:
+    """Whether its page is still there: whoever waits for something must look before changing it."""
+    return element.client.id in Client.instances
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from cloud.dashboard.frame import card, missing, page
+from cloud.dashboard.frame import card, is_open, missing, page
 from cloud.dashboard.frame import table as table_of
 from cloud.errors import CloudError
 from cloud.masts.reading import Frame, LakeReader
@@ -84,6 +84,8 @@ async def lists_page(reader: LakeReader, changed: Any, title: str) -> None:
 
     async def renew() -> None:
         found = await to_thread(_read, reader, title)
+        if not is_open(body):
+            return
         body.clear()
         with body:
             for name, rows in found.items():

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from nicegui import Client, ui
+from nicegui import ui
 
-from cloud.dashboard.frame import card, moment
+from cloud.dashboard.frame import card, is_open, moment
 from cloud.errors import CloudError
 from cloud.lake.clean_views import IN_FORCE, WHOLE_MAST
 from cloud.lake.cleaning import Mark, add, mark_of, withdraw
@@ -143,5 +143,5 @@ class MarksCard:
             text = await to_thread(act)
         except CloudError as error:
             text = str(error)
-        if self._listed.client.id in Client.instances:
+        if is_open(self._listed):
             self._outcome.set_text(text)

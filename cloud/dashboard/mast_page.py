@@ -17,7 +17,18 @@ from nicegui.events import GenericEventArguments
 from cloud.dashboard import charts, over_time
 from cloud.dashboard.channel_cards import ChannelCards
 from cloud.dashboard.commands import CommandSender, command_card
-from cloud.dashboard.frame import ChartCard, address, card, missing, moment, number, page, table, tiles
+from cloud.dashboard.frame import (
+    ChartCard,
+    address,
+    card,
+    is_open,
+    missing,
+    moment,
+    number,
+    page,
+    table,
+    tiles,
+)
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
 from cloud.errors import CloudError
@@ -227,7 +238,10 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
         try:
             newer = await to_thread(_read, reader, request, book)
         except CloudError as error:
-            ui.notify(str(error), type="warning")
+            if is_open(top):
+                ui.notify(str(error), type="warning")
+            return
+        if not is_open(top):
             return
         zoom.read = newer
         show(newer)
@@ -272,10 +286,12 @@ class _Zoom:
         """Points for what is seen, and its address for the browser's line."""
         seen, (begin, end) = self._seen, self.seen_ms()
         frame = await to_thread(_series, self.read.view, begin, end)
+        self._drawn = seen
+        if not is_open(self._chart.chart):
+            return
         data: list[dict[str, Any]] = [{"data": each} for each in over_time.series_data(frame)]
         data[over_time.VALUE]["markArea"] = self.read.bands
         self._chart.chart.run_chart_method("setOption", {"series": data})
-        self._drawn = seen
         if seen != (0.0, 100.0):
             there = self._request.address(
                 self._path,
