@@ -17,7 +17,7 @@ from cloud.kafka.provision import provision_topics
 from cloud.kafka.tail import Tail
 from cloud.local.kafka_broker import LocalBroker
 from cloud.masts.reading import LakeReader
-from cloud.wire.reading_records import Reading, encode_reading
+from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from tests.support.servers import eventually, unique_name
 
 CHANNEL = "cup-50m-a.wind_speed"
@@ -31,7 +31,8 @@ def produce(servers: str, gateway: str, *values: float | None) -> None:
             gateway, CHANNEL, "wind_speed", "m/s", now_us, 1000, value, None, None,
             9 if value is None else 1, (), "r1", now_us % (1 << 40), "synced", None,
         )  # fmt: skip
-        producer.produce("mqtt.wind_speed", encode_reading(reading))
+        # The key keeps them in order.
+        producer.produce("mqtt.wind_speed", encode_reading(reading), reading_key(gateway, CHANNEL))
     assert producer.flush(20) == 0
 
 

@@ -555,7 +555,9 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
         eventually(
             lambda: mast.status()["kafka_problem"], 30, until=lambda found: "quota for live" in str(found)
         )
-        assert 'fieldgate_kafka_refuses{reason="quota"} 1.0' in mast.metrics()
+        # It stands while Kafka makes one wait, now and then.
+        metric = 'fieldgate_kafka_refuses{reason="quota"} 1.0'
+        eventually(mast.metrics, 30, until=lambda lines: metric in lines)
         assert "event=kafka.quota_reached client=live" in mast.log.read_text()
         quotas.set_rate("live", 262144.0)
         quotas.close()

@@ -73,6 +73,19 @@ def test_rows_of_a_topic_that_takes_records_again_do_not_wait_the_pause_out() ->
     assert len(sink.open) == 3
 
 
+def test_a_row_is_removed_once_kafka_has_it_and_not_before() -> None:
+    writer, sink = Writer(2), Sink()
+    backlog = Backlog(State(intake()[0], Pace(1.0)), SinkOf(sink), cast(OutboxWriter, writer))
+    backlog.turn(100.0)
+    backlog.fetched([(number, to_bytes(Record(TOPIC, b"k", b"v", ()))) for number in (1, 2)], 100.0)
+    backlog.turn(200.0)
+    assert (len(sink.open), writer.records) == (2, 2)
+    sink.open[1](None)
+    backlog.poll(200.0)
+    backlog.turn(201.0)
+    assert writer.records == 1
+
+
 def test_a_damaged_row_that_is_read_again_is_no_further_dead_letter() -> None:
     writer, sink = Writer(1), Sink()
     state = State(intake()[0], Pace(1.0))
