@@ -207,8 +207,9 @@ def _first_words(lines: Iterable[str]) -> Iterator[str | None]:
 def _users_of_blocks(lines: Iterable[str]) -> Iterator[str | None]:
     user: str | None = None
     for line in lines:
-        if line.startswith("user "):
-            user = line.partition(" ")[2].strip()
+        # As the file's reader has it: a line may be indented.
+        if line.strip().startswith("user "):
+            user = line.strip().partition(" ")[2].strip()
         yield None if line.startswith("#") or not line.strip() else user
 
 

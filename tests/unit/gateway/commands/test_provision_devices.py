@@ -198,3 +198,11 @@ def test_whatever_others_have_written_stays(
     assert after.pop("soil") == ("own/#",)
     before.pop("soil", None)
     assert after == before
+
+
+def test_an_indented_user_is_no_part_of_the_one_before(config: Path) -> None:
+    access = config.with_name("mqtt-access")
+    config.with_name("mqtt-users").write_text("one:$7$101$YQ==$YQ==\ntwo:$7$101$YQ==$YQ==\n")
+    access.write_text("user one\ntopic write one/#\n  user two\n  topic write two/#\n")
+    assert provision(config, "--remove", "one") == 0
+    assert read_access(access) == {"two": ("two/#",)}
