@@ -33,8 +33,8 @@ class MqttAccess:
             self._users, self._filters = read_users(config.passwords), read_access(config.access)
         self._by_user = Guesses(monotonic)
         self._by_peer = Guesses(monotonic, _MOST_OF_A_PEER)
-        # Oldest first.
-        self._proven: OrderedDict[tuple[str, int], None] = OrderedDict()
+        # By what, a hash; oldest first.
+        self._proven: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     @property
     def named(self) -> bool:
@@ -46,19 +46,21 @@ class MqttAccess:
 
         Five a minute for a name at an address: behind it there may be a whole site, and one wrong device
         keeps no other out. Fifty a minute for an address, whatever the names; who was admitted from there
-        before still is.
+        before still is. By the same password it is after its name's five too: others may have guessed.
         """
         if self._users is None:
             return True
         # By hashes: a name may be long, and what is remembered has a bound.
         who, guess = (peer, hash(user)), hash((user, password))
-        if self._by_user.is_known(who, guess) or self._by_user.must_wait(who):
+        if self._by_user.is_known(who, guess):
+            return False
+        if self._by_user.must_wait(who) and self._proven.get(who) != guess:
             return False
         if self._by_peer.must_wait(peer) and who not in self._proven:
             return False
         right = self._users.get(user or "", _NOBODY).matches(password or b"")
         if right:
-            self._proven[who] = None
+            self._proven[who] = guess
             self._proven.move_to_end(who)
             if len(self._proven) > _MOST_PROVEN:
                 self._proven.popitem(last=False)

@@ -284,6 +284,17 @@ def test_one_wrong_device_keeps_no_other_out(users: MqttProxyConfig, compared: C
     assert access.admits("rain", WET.encode(), "nat")
 
 
+def test_a_neighbours_guesses_do_not_lock_out_what_runs(users: MqttProxyConfig, compared: Compared) -> None:
+    access = MqttAccess(users, lambda: 1000.0)
+    assert access.admits("rain", WET.encode(), "nat")
+    for number in range(20):
+        assert not access.admits("rain", b"guess %d" % number, "nat")
+    assert compared.count == 6
+    # By the password that it has shown there, and by no other.
+    assert access.admits("rain", WET.encode(), "nat")
+    assert not access.admits("rain", b"guess 21", "nat")
+
+
 def test_an_address_has_fifty_guesses_a_minute_whatever_the_names(
     users: MqttProxyConfig, compared: Compared
 ) -> None:
