@@ -73,5 +73,6 @@ class Latest:
 def sparkline(values: Sequence[float]) -> str:
     """Values as bars from their lowest to their highest; one height where all are the same."""
     low, high = min(values, default=0.0), max(values, default=0.0)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((value - low) * scale)] for value in values)
+    # By halves, for the difference of two doubles may be none.
+    span = high / 2 - low / 2 or 1.0
+    return "".join(_BARS[round((value / 2 - low / 2) / span * (len(_BARS) - 1))] for value in values)

@@ -105,6 +105,9 @@ def test_bars() -> None:
     assert sparkline([]) == ""
     assert sparkline([2.0, 2.0]) == "▁▁"
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    # Of doubles that readings may have: a difference that is none, and one that divides nothing.
+    assert sparkline([-1.7e308, 1e307, 1.7e308]) == "▁▅█"
+    assert sparkline([-5e-324, 0.0]) == sparkline([0.0, 5e-324]) == "▁▁"
 
 
 def test_what_is_wrong_is_one_line(nowhere: str, capsys: pytest.CaptureFixture[str]) -> None:
