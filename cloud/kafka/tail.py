@@ -71,7 +71,9 @@ class Tail:
                 continue
             try:
                 value = plain(message.value() or b"", self._schemas)
-                found.append((parse_reading(value), message.timestamp()[1] * 1000))
+                received_us = message.timestamp()[1] * 1000
+                # As the jobs have it: else one of the future would be the newest until then.
+                found.append((parse_reading(value, received_us), received_us))
             except UnknownSchema:
                 self.unknown += 1
             except InvalidFields:

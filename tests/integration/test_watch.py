@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -108,6 +109,24 @@ def test_bars() -> None:
     # Of doubles that readings may have: a difference that is none, and one that divides nothing.
     assert sparkline([-1.7e308, 1e307, 1.7e308]) == "▁▅█"
     assert sparkline([-5e-324, 0.0]) == sparkline([0.0, 5e-324]) == "▁▁"
+
+
+def test_what_is_of_the_future_is_refused_as_the_jobs_do(provisioned: str) -> None:
+    gateway = unique_name("mast")
+    future = time.time_ns() // 1000 + 365 * 86_400_000_000
+    # Else it would be a channel's newest for a year.
+    given = replace(reading(gateway, 1, 99.0), time_us=future), reading(gateway, 2, 6.0)
+    produce(provisioned, *map(encode_reading, given))
+    found: list[float | None] = []
+    with closing(Tail(provisioned, {}, 300.0, 10.0)) as tail:
+
+        def values() -> list[float | None]:
+            found.extend(each.value for each, _ in tail.read(0.1) if each.gateway == gateway)
+            return found
+
+        eventually(values, until=lambda each: 6.0 in each)
+        assert found == [6.0]
+        assert tail.refused >= 1
 
 
 def test_what_is_wrong_is_one_line(nowhere: str, capsys: pytest.CaptureFixture[str]) -> None:
