@@ -145,6 +145,7 @@ def _asked(options: argparse.Namespace, reader: LakeReader) -> Export:
     if begin_ms >= end_ms:
         raise CloudError(f"--to {options.end} isn't after --from {options.begin}")
     mast = _mast(reader, options.mast, begin_ms, end_ms)
+    _check_units(reader, options.mast, begin_ms, end_ms)
     length_s = options.interval or (_USUAL_S if _USUAL_S in mast.intervals_s else mast.intervals_s[0])
     if length_s not in mast.intervals_s:
         there = ", ".join(f"{each}s" for each in mast.intervals_s)
@@ -177,6 +178,24 @@ def _mast(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -> Mast:
             f"no statistics of {gateway} in that time: there are some from {first} to {last} UTC"
         )
     return mast
+
+
+def _check_units(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -> None:
+    """Raises CloudError where a channel has several units, which a column can't have."""
+    rows = reader.read(
+        "statistics",
+        "WITH found AS (SELECT channel, unit, epoch_ms(min(interval_start)) AS since FROM statistics "  # noqa: S608
+        f"WHERE gateway = ? AND {within('interval_start', begin_ms, end_ms)} AND unit IS NOT NULL "
+        "GROUP BY ALL) SELECT * FROM found QUALIFY count(*) OVER (PARTITION BY channel) > 1 "
+        "ORDER BY channel, since",
+        [gateway],
+    ).rows
+    units = ", ".join(
+        f"in {unit} from {datetime.fromtimestamp(since / 1000, UTC):%Y-%m-%d %H:%M}"
+        for channel, unit, since in rows if channel == rows[0][0]
+    )  # fmt: skip
+    if units:
+        raise CloudError(f"{rows[0][0]} is {units} UTC: export these times apart, by --from and --to")
 
 
 def _moment_ms(option: str, text: str | None, offset_min: int, otherwise: int) -> int:

@@ -407,6 +407,29 @@ def test_an_unknown_format_is_wrong_usage(lake: Path, capsys: pytest.CaptureFixt
     assert "'xls' is none of csv, toa5, parquet, iea43" in capsys.readouterr().err
 
 
+def test_two_units_are_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    starts = [T0 + timedelta(minutes=10 * at) for at in range(6)]
+    write(tmp_path / "lake", schemas.STATISTICS, {
+        "gateway": ["mast-09"] * 6, "channel": ["soil.moisture"] * 6, "quantity": ["moisture"] * 6,
+        "unit": [None, "V", "V", "mV", "mV", "mV"], "interval_s": [600] * 6, "date": [T0.date()] * 6,
+        "interval_start": starts, "avg": np.array([np.nan, 1.0, 1.0, 1000.0, 1000.0, 1000.0]),
+        "count": [0, *[600] * 5], "recovery": [0.0, *[1.0] * 5], "version": [1] * 6,
+    })  # fmt: skip
+    output = tmp_path / "m.csv"
+    asked = ["--lake", str(tmp_path / "lake"), "--mast", "mast-09", "--format", "csv", "-o", str(output)]
+    assert run(asked) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "error: soil.moisture is in V from 2026-05-28 00:10, in mV from 2026-05-28 00:30 UTC"
+    )
+    assert not output.exists()
+    exported(tmp_path / "lake", output, "csv", "--from", "2026-05-28T00:30", mast="mast-09")
+    assert list(table_of(output)["soil.moisture_avg"]) == [1000.0] * 3
+    exported(tmp_path / "lake", output, "csv", "--to", "2026-05-28T00:30", "--force", mast="mast-09")
+    with (tmp_path / "m.columns.csv").open() as file:
+        assert "soil.moisture_avg,V," in file.read()
+
+
 def test_a_file_is_replaced_only_on_request_and_as_a_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
