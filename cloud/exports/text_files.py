@@ -49,7 +49,12 @@ def write_columns(path: Path, export: Export) -> None:
         for column in export.columns:
             of = column.channel
             kind = (of.name, column.figure, of.quantity, of.height_m)
-            writer.writerow((column.name, column.unit, *kind, column.meaning))
+            writer.writerow((column.name, _plain(column.unit), *kind, column.meaning))
+
+
+def _plain(unit: str) -> str:
+    """A device's unit that a spreadsheet would take for a formula is kept a text."""
+    return f"'{unit}" if unit.startswith(("=", "+", "-", "@")) and len(unit) > 1 else unit
 
 
 class Toa5File:

@@ -430,6 +430,18 @@ def test_two_units_are_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "soil.moisture_avg,V," in file.read()
 
 
+def test_what_a_spreadsheet_would_take_for_a_formula_is_text(tmp_path: Path) -> None:
+    unit = """=HYPERLINK("http://x")"""
+    write(tmp_path / "lake", schemas.STATISTICS, {
+        "gateway": ["mast-09"], "channel": ["-x.moisture"], "quantity": ["moisture"], "unit": [unit],
+        "interval_s": [600], "date": [T0.date()], "interval_start": [T0], "avg": np.array([1.0]),
+        "count": [600], "recovery": [1.0], "version": [1],
+    })  # fmt: skip
+    exported(tmp_path / "lake", tmp_path / "m.csv", "csv", mast="mast-09")
+    with (tmp_path / "m.columns.csv").open(newline="") as file:
+        assert {row["unit"] for row in csv.DictReader(file)} == {"UTC+00:00", f"'{unit}", ""}
+
+
 def test_a_file_is_replaced_only_on_request_and_as_a_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
