@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloud.toml_source import leaves
+from cloud.wire.identities import KEY
 from gateway.commands.arguments import CommandError, os_problem
 from gateway.config.secrets import KINDS
 from gateway.system.atomic_file import Ownership, write_atomic
@@ -152,6 +153,8 @@ def parse_access(text: str, name: str) -> Access:
         texts += [] if key is None else [key]
         if not all(isinstance(each, str) for each in texts) or not set(files) <= set(_PLACES):
             raise ValueError("its values must be texts")
+        if key is not None and KEY.fullmatch(key) is None:
+            raise ValueError("identity_key must be the 64 hexadecimal digits of a key")
         if wrong := [name for name in properties if not _NAME.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r} is no property's name")
         # As init writes it.

@@ -194,6 +194,9 @@ HEAD = 'gateway="mast-07"\nservers="b:9092"\n[files]\n[properties]\n'
         HEAD + '"a b" = "x"',
         HEAD + r'a = "\u007f"',
         HEAD + '"a" = "x"\n"a.b" = "x"',
+        # With which the daemon wouldn't start again.
+        'identity_key=""\n' + HEAD,
+        f'identity_key="{KEY[1:]}"\n' + HEAD,
     ],
 )
 def test_any_other_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
