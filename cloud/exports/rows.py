@@ -20,7 +20,7 @@ _VALID_READING: Final = "quality <= 2"
 
 
 def batches(lakes: LazyLakes, export: Export) -> Iterator[Any]:
-    """Arrow batches with a column for each of the export's, by time.
+    """Arrow batches with a column for each of the export's, in their order, by time.
 
     An interval that has no row, or none that counts, is a row without values. Raises LakeError, duckdb.Error.
     """
@@ -38,14 +38,18 @@ def batches(lakes: LazyLakes, export: Export) -> Iterator[Any]:
 
 
 def _sql(export: Export, view: str, there: set[str], begin_ms: int, end_ms: int) -> str:
-    values = ", ".join(_value(column, there, every=export.every) for column in export.columns)
+    # By number: DuckDB takes names that differ by case alone for the same.
+    values = ", ".join(
+        f"{_value(column, there, every=export.every)} AS c{number}"
+        for number, column in enumerate(export.columns)
+    )
     if export.interval_s is None:
         return (
             f"SELECT epoch_us(time) AS {TIME}, {values} FROM {view} WHERE gateway = ? "  # noqa: S608 - quoted
             f"AND clock IS DISTINCT FROM 'unsynced' AND {within('time', begin_ms, end_ms)} "
             "GROUP BY 1 ORDER BY 1"
         )
-    names = ", ".join(quoted(column.name) for column in export.columns)
+    names = ", ".join(f"c{number}" for number in range(len(export.columns)))
     return (
         f"SELECT slot * 1000 AS {TIME}, {names} "  # noqa: S608 - quoted
         f"FROM range({begin_ms}, {end_ms}, {1000 * export.interval_s}) AS due(slot) LEFT JOIN ("
@@ -58,12 +62,9 @@ def _sql(export: Export, view: str, there: set[str], begin_ms: int, end_ms: int)
 def _value(column: Column, there: set[str], *, every: bool) -> str:
     kind = "BIGINT" if column.figure == "count" else "DOUBLE"
     if column.figure not in there:
-        return f"NULL::{kind} AS {quoted(column.name)}"
+        return f"NULL::{kind}"
     valid = _VALID_READING if column.figure == "value" else IS_COVERED
     # How many samples there were is true of an interval that is left out too.
     only = "true" if every or column.figure == "count" else valid
     of_channel = f"channel = {quoted(column.channel.name, chr(39))}"
-    return (
-        f"max({quoted(column.figure)}) FILTER (WHERE {of_channel} AND {only})::{kind} "
-        f"AS {quoted(column.name)}"
-    )
+    return f"max({quoted(column.figure)}) FILTER (WHERE {of_channel} AND {only})::{kind}"

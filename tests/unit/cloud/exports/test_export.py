@@ -538,3 +538,21 @@ def test_a_recorded_mast_is_what_its_file_has(tmp_path: Path) -> None:
     back = read_back(tmp_path, tmp_path / "old-mast-80m.dat", "old-mast-80m")
     before, after = (statistics(lake, "old-mast-80m") for lake in (tmp_path / "lake", back))
     pd.testing.assert_frame_equal(before, after, check_exact=True)
+
+
+@pytest.mark.parametrize("options", [[], ["--readings"]])
+def test_channels_that_differ_by_case_alone_keep_their_values(tmp_path: Path, options: list[str]) -> None:
+    lake, names = tmp_path / "lake", ["A.wind_speed", "a.wind_speed"]
+    write(lake, schemas.STATISTICS, {
+        "gateway": ["mast-09"] * 2, "channel": names, "quantity": ["wind_speed"] * 2, "unit": ["m/s"] * 2,
+        "interval_s": [600] * 2, "date": [T0.date()] * 2, "interval_start": [T0] * 2,
+        "avg": np.array([1.0, 2.0]), "count": [600] * 2, "recovery": [1.0] * 2, "version": [1] * 2,
+    })  # fmt: skip
+    write(lake, schemas.READINGS, {
+        "gateway": ["mast-09"] * 2, "channel": names, "time": [T0] * 2, "date": [T0.date()] * 2,
+        "value": np.array([1.0, 2.0]), "quality": [1] * 2, "clock": ["synced"] * 2,
+    })  # fmt: skip
+    path = exported(lake, tmp_path / "m.csv", "csv", *options, mast="mast-09")
+    (row,) = csv.DictReader(path.read_text().splitlines())
+    figure = "" if options else "_avg"
+    assert [row[f"{name}{figure}"] for name in names] == ["1.0", "2.0"]
