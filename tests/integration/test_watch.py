@@ -21,7 +21,7 @@ from rich.console import Console
 from cloud.errors import CloudError
 from cloud.kafka.tail import Tail
 from cloud.lake.window import Window
-from cloud.masts.latest import sparkline
+from cloud.masts.latest import Latest, sparkline
 from cloud.wire.reading_records import Reading, encode_reading
 from gateway.cli import main
 from gateway.commands.watch import _Table
@@ -100,6 +100,13 @@ def test_a_table_has_the_last_reading_of_each_channel() -> None:
     assert "▁▅█" in text
     assert "mast-08  cup-50m-a.wind_speed      –  m/s   missing" in text
     assert "3 records were no readings" in text
+
+
+def test_what_is_held_of_a_channel_has_a_bound() -> None:
+    latest = Latest()
+    latest.take((replace(reading("mast-07", seq), extra={"more": "x" * 60_000}), 0) for seq in (1, 2))
+    (shown,) = latest.of("mast-07").values()
+    assert (shown.reading.seq, shown.reading.extra) == (2, None)
 
 
 def test_bars() -> None:
