@@ -29,6 +29,7 @@ class AccessUpload:
         self._wanted_s = float("-inf")
         self._posted: str | None = None
         self._problem: str | None = None
+        self._taken = False
         self._answered = threading.Event()
         self._one = threading.Lock()
 
@@ -45,6 +46,7 @@ class AccessUpload:
             if len(msgspec.json.encode(text)) > MOST_BYTES:
                 raise ValueError("this is no access file: it is too long")
             self._answered.clear()
+            self._taken = False
             self._posted = text
             if not self._answered.wait(_ANSWER_S):
                 raise ValueError("no answer from `fieldgate phone --access`: look there")
@@ -58,11 +60,14 @@ class AccessUpload:
         """What was posted, for the command, which is known to wait from now on."""
         self._wanted_s = self._monotonic()
         posted, self._posted = self._posted, None
+        self._taken = self._taken or posted is not None
         return posted
 
     def answer(self, problem: str | None) -> None:
         """The command has written it, or has not, for a reason."""
-        self._problem = problem
         if problem is None:
             self._wanted_s = float("-inf")
-        self._answered.set()
+        # Else it is about a file that nobody waits for any more.
+        if self._taken:
+            self._problem = problem
+            self._answered.set()

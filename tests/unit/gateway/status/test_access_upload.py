@@ -176,3 +176,33 @@ def test_a_phone_gets_an_answer_though_the_command_has_gone(
     assert phone.post("a") == (409, "no answer from `fieldgate phone --access`: look there")
     # What was posted isn't kept for whoever asks later.
     assert page.access.take() is None
+
+
+def test_an_answer_that_comes_too_late_is_not_the_next_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_upload, "_ANSWER_S", 0.1)
+    upload = access_upload.AccessUpload()
+    upload.take()
+    outcomes: list[str] = []
+
+    def put(text: str) -> threading.Thread:
+        def post() -> None:
+            try:
+                upload.put(text)
+            except ValueError as error:
+                outcomes.append(str(error))
+            else:
+                outcomes.append("taken")
+
+        thread = threading.Thread(target=post)
+        thread.start()
+        return thread
+
+    first = put("first")
+    eventually(upload.take, until=lambda text: text == "first")
+    first.join()
+    monkeypatch.setattr(access_upload, "_ANSWER_S", 0.5)
+    second = put("second")
+    eventually(lambda: upload._posted)
+    upload.answer(None)
+    second.join()
+    assert all(each.startswith("no answer from") for each in outcomes), outcomes
