@@ -36,7 +36,14 @@ from cloud.masts.mast import DAY_MS, details, read_mast
 from cloud.masts.numbers import CHARTS, View, series, summary
 from cloud.masts.reading import Frame, LakeReader, Span
 
-_SPANS: Final = (("24 h", 1), ("7 days", 7), ("30 days", 30), ("90 days", 90), ("1 year", 365))
+_SPANS: Final = (
+    ("1 h", 1 / 24),
+    ("24 h", 1),
+    ("7 days", 7),
+    ("30 days", 30),
+    ("90 days", 90),
+    ("1 year", 365),
+)
 _TITLES: Final = {
     "wind-rose": "Wind rose", "distribution": "Wind speed distribution", "diurnal": "Course of the day",
     "shear": "Shear profile", "turbulence": "Turbulence intensity", "pair": "Redundant pair",
@@ -75,6 +82,13 @@ def time_ms(text: str | None) -> int | None:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def end_ms(text: str | None) -> int | None:
+    """As ``time_ms``, not included; a day is in it to its end. Raises CloudError."""
+    at = time_ms(text)
+    is_day = text is not None and len(text) == len("2026-11-23")
+    return at + DAY_MS if at is not None and is_day else at
+
+
 def open_view(reader: LakeReader, request: Request) -> View:
     """The statistics that an address asks for. Raises Missing, CloudError."""
     mast = read_mast(reader, request.gateway)
@@ -83,7 +97,7 @@ def open_view(reader: LakeReader, request: Request) -> View:
         raise CloudError(f"No statistics of {request.gateway} in the lake.")
     lengths = mast.intervals_s
     interval_s = next((each for each in (request.interval_s, 600) if each in lengths), lengths[0])
-    end = min(time_ms(request.end) or mast.end_ms, mast.end_ms)
+    end = min(end_ms(request.end) or mast.end_ms, mast.end_ms)
     begin = time_ms(request.begin) or end - 7 * DAY_MS
     if begin >= end:
         raise CloudError(f"Nothing from {moment(begin)} to {moment(end)}: the mast's statistics are from "
@@ -169,6 +183,10 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
         except CloudError as error:
             ui.label(request.gateway).classes("h1")
             missing([str(error)])
+            if request.begin or request.end:
+                ui.link(
+                    "the last seven days", request.address(f"/mast/{request.gateway}", from_=None, to=None)
+                )
             # A new mast is live before it has statistics.
             new = ChannelCards((), None, str)
 
@@ -342,7 +360,7 @@ def _sums(read: _Read) -> None:
 def _spans(view: View, request: Request, path: str) -> None:
     span = view.span
     for name, days in _SPANS:
-        begin = moment(view.mast.end_ms - days * DAY_MS, "%Y-%m-%dT%H:%M")
+        begin = moment(view.mast.end_ms - round(days * DAY_MS), "%Y-%m-%dT%H:%M")
         is_here = request.end is None and (request.begin == begin or (request.begin is None and days == 7))
         ui.link(name, request.address(path, from_=begin, to=None)).classes("here" if is_here else "")
     jump: Callable[[str], str] = lambda name: (  # noqa: E731
@@ -350,7 +368,7 @@ def _spans(view: View, request: Request, path: str) -> None:
         + name
         + "', e.target.value); location = at; }"
     )
-    for name, at in (("from", span.begin_ms), ("to", span.end_ms)):
+    for name, at in (("from", span.begin_ms), ("to", span.end_ms - 1)):
         day = ui.element("input").props(f'type=date value={moment(at, "%Y-%m-%d")} aria-label="{name}, UTC"')
         day.on("change", js_handler=jump(name))
     for name, marks in (("with marked periods", None), ("without", "without")):

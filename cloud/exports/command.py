@@ -143,7 +143,9 @@ def _asked(options: argparse.Namespace, reader: LakeReader) -> Export:
     begin_ms = _moment_ms("--from", options.begin, offset_min, 0)
     end_ms = _moment_ms("--to", options.end, offset_min, FOREVER_MS)
     if begin_ms >= end_ms:
-        raise CloudError(f"--to {options.end} isn't after --from {options.begin}")
+        raise CloudError(
+            f"--to {options.end} isn't after --from {options.begin}: it isn't included, write the day after"
+        )
     mast = _mast(reader, options.mast, begin_ms, end_ms)
     _check_units(reader, options.mast, begin_ms, end_ms)
     length_s = options.interval or (_USUAL_S if _USUAL_S in mast.intervals_s else mast.intervals_s[0])

@@ -43,7 +43,8 @@ def describe(
             lacking.append(f"{name}_ddeg ({name} in [site] of the gateway's config)")
     if lacking:
         raise CloudError(
-            f"iea43: the data model requires what the lake hasn't of {mast.gateway}: {', '.join(lacking)}"
+            f"iea43: the data model requires what the lake hasn't of {mast.gateway}: {', '.join(lacking)}; "
+            "nothing is written"
         )
     of_channel = {name: list(own) for name, own in groupby(records, key=lambda record: record["channel"])}
     by_channel = {name: list(own) for name, own in groupby(export.columns, lambda each: each.channel.name)}

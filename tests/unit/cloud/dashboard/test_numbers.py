@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,16 @@ def column(lake: Path, channel: str, name: str = "avg") -> Any:
     rows = DeltaTable(str(lake / "statistics")).to_pandas()
     rows = rows[(rows.gateway == "mast-03") & (rows.channel == channel)].sort_values("interval_start")
     return rows[name].to_numpy(dtype=float)
+
+
+def test_a_day_is_asked_for_to_its_end_and_a_time_to_itself(reader: LakeReader) -> None:
+    day = (END - timedelta(days=2)).date()
+    begin_ms = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+    for end, hours in ((f"{day}", 24), (f"{day}T12:00", 12)):
+        span = open_view(reader, Request("mast-01", begin=f"{day}", end=end)).span
+        assert (span.begin_ms, span.end_ms) == (begin_ms, begin_ms + hours * 3_600_000)
+    with pytest.raises(CloudError, match="Nothing from"):
+        open_view(reader, Request("mast-01", begin=f"{day}T12:00", end=f"{day}T12:00"))
 
 
 def test_a_series_is_the_mean_and_the_extremes_of_each_bucket(lake: Path, view: View) -> None:
