@@ -67,7 +67,8 @@ PAGES: Final[dict[str, dict[str, tuple[str, str]]]] = {
 """Cards of each page, and what is in them."""
 
 
-def _read(reader: LakeReader, title: str) -> dict[str, Frame | str]:
+def read_lists(reader: LakeReader, title: str) -> dict[str, Frame | str]:
+    """Each card of a page: its rows, or why there are none."""
     found: dict[str, Frame | str] = {}
     for name, (table, sql) in PAGES[title].items():
         try:
@@ -83,7 +84,7 @@ async def lists_page(reader: LakeReader, changed: Any, title: str) -> None:
         body = ui.element("div").classes("lists")
 
     async def renew() -> None:
-        found = await to_thread(_read, reader, title)
+        found = await to_thread(read_lists, reader, title)
         if not is_open(body):
             return
         body.clear()

@@ -160,15 +160,19 @@ class LakeReader:
         held = self._slices.get(span)
         if held is None or held[0] != version:
             rows = self._take("statistics", span)
+            of_mast, no_mast = None, _missing("mast")
             try:
                 of_mast = self._take("mast", span)
-            except Missing:
-                of_mast = None
+            except CloudError as error:
+                no_mast = error
             log = None
             if span.is_clean and self.version("cleaning") >= 0:
                 log = self._ask("cleaning", lambda lake: lake.sql("FROM cleaning WHERE gateway = ?",
                                 params=[span.gateway]).to_arrow_table())  # fmt: skip
-            held = (version, MastSlice(rows, of_mast, log))
+            held = (version, MastSlice(rows, of_mast, log, no_mast))
+            if not isinstance(no_mast, Missing):
+                # Half written, or its store is away: the next one asks again.
+                return held[1]
         with self._lock:
             self._slices[span] = held
             self._slices.move_to_end(span)
@@ -229,7 +233,7 @@ def _literal(pattern: str) -> str:
     return "'" + re.sub(r"([\[?])", r"[\1]", pattern).replace("'", "''") + "'"
 
 
-def _missing(table: str) -> Missing:
+def _missing(table: str) -> CloudError:
     filled_by = f"; {FILLED_BY[table]} fills it" if table in FILLED_BY else ""
     return Missing(f"The lake has no table {table} yet{filled_by}.")
 
@@ -258,9 +262,10 @@ class MastSlice:
     cleaning marks is left out: intervals of ``statistics``, and of ``mast`` the values made of them.
     """
 
-    def __init__(self, statistics: Any, mast: Any | None, log: Any | None = None) -> None:
+    def __init__(self, statistics: Any, mast: Any | None, log: Any | None, no_mast: CloudError) -> None:
         self.rows = int(statistics.num_rows)
         self.has_mast = mast is not None
+        self._no_mast = no_mast
         self._lock = threading.Lock()
         self._held = duckdb.connect(":memory:", config={"threads": 1})
         self._held.execute("SET TimeZone = 'UTC'")
@@ -286,12 +291,12 @@ class MastSlice:
         self._held.unregister("cleaning")
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> Frame:
-        """The answer to a query. Raises Missing for ``mast`` where the lake has none."""
+        """The answer to a query. Raises ``no_mast`` for ``mast`` where the lake has none that can be read."""
         with self._lock:
             try:
                 return answer(self._held, sql, values)
             except duckdb.CatalogException as error:
-                raise _missing("mast") from error
+                raise self._no_mast from error
 
 
 def take(lake: duckdb.DuckDBPyConnection, table: str, wanted: Mapping[str, str], span: Span) -> Any:
