@@ -1,0 +1,169 @@
+"""The numbers of the views beside pandas, from the same tables read as they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+
+from cloud.dashboard.fleet import FleetReader
+from cloud.dashboard.lists import read_lists
+from cloud.dashboard.live import LiveReader
+from cloud.dashboard.mast_page import Request, open_view
+from cloud.masts.numbers import CHARTS, View, summary
+from cloud.masts.reading import Frame, LakeReader
+from tests.support.fleet_lake import write_fleet
+
+MAST = "mast-03"
+CUP, TWIN, SUN = "cup-50m-a.wind_speed", "cup-50m-b.wind_speed", "pyranometer.irradiance"
+VANE = "vane-48m.wind_direction"
+OFFSET = pd.Timedelta(minutes=345)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pandas") / "lake"
+    write_fleet(root, 3, 4, end=datetime(2026, 11, 21, tzinfo=UTC), seed=11)
+    return root
+
+
+@pytest.fixture(scope="module")
+def reader(lake: Path) -> LakeReader:
+    reader = LakeReader({"lake": (str(lake), None)})
+    reader.look()
+    return reader
+
+
+@pytest.fixture(scope="module")
+def view(reader: LakeReader) -> View:
+    return open_view(reader, Request(MAST, begin="2026-11-17"))
+
+
+def table(lake: Path, name: str) -> pd.DataFrame:
+    found: pd.DataFrame = DeltaTable(str(lake / name)).to_pyarrow_table().to_pandas()
+    return found
+
+
+@pytest.fixture(scope="module")
+def rows(lake: Path) -> pd.DataFrame:
+    return table(lake, "statistics")
+
+
+@pytest.fixture(scope="module")
+def wide(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mast's means by time and channel; of intervals with half of their samples."""
+    valid = rows[(rows.gateway == MAST) & (rows.recovery >= 0.5)]
+    return valid.pivot_table(index="interval_start", columns="channel", values="avg")
+
+
+@pytest.fixture(scope="module")
+def of_mast(lake: Path) -> pd.DataFrame:
+    found = table(lake, "mast")
+    return found[found.gateway == MAST].set_index("interval_start").sort_index()
+
+
+def times(frame: pd.DataFrame, ahead: pd.Timedelta = OFFSET) -> pd.DatetimeIndex:
+    """When the rows begin, by the site's clock."""
+    return pd.DatetimeIndex(frame.index) + ahead
+
+
+def by(frame: Frame, *keys: str) -> pd.DataFrame:
+    found = pd.DataFrame(frame.dicts())
+    return found.set_index(list(keys)).sort_index()
+
+
+def close(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(np.asarray(found, float), np.asarray(expected, float), rtol=1e-9, atol=1e-12)
+
+
+def test_the_rose_and_the_day(view: View, wide: pd.DataFrame) -> None:
+    both = wide[[CUP, VANE]].dropna()
+    sector = ((both[VANE] + 11.25) % 360 // 22.5 * 22.5).rename("sector")
+    speeds = (both[CUP] // 3 * 3).clip(upper=15).rename("from_mps")
+    expected = both[CUP].groupby([sector, speeds]).agg(["size", "mean"])
+    made = by(CHARTS["wind-rose"](view), "sector", "from_mps")
+    assert list(made.index) == list(expected.index)
+    close(made.intervals, expected["size"])
+    close(made.share, expected["size"] / len(both))
+    close(made.mean_speed, expected["mean"])
+    cup = wide[[CUP]].dropna()
+    hours = cup[CUP].groupby([times(cup).strftime("%Y-%m"), times(cup).hour])
+    expected = pd.concat([hours.mean(), hours.quantile(0.1), hours.quantile(0.9), hours.size()], axis=1)
+    close(by(CHARTS["diurnal"](view), "month", "hour")[["mean", "p10", "p90", "intervals"]], expected)
+
+
+def test_twins_by_time_and_by_direction(view: View, wide: pd.DataFrame) -> None:
+    both = wide[[CUP, TWIN]].dropna()
+    made = by(CHARTS["pair"](view), "time")
+    close(made.index, [each.timestamp() * 1000 for each in pd.DatetimeIndex(both.index)])
+    close(made, both)
+    turning = wide[[CUP, TWIN, VANE]].dropna()
+    turning = turning[turning[[CUP, TWIN]].min(axis=1) > 3]
+    ratio = (turning[CUP] / turning[TWIN]).groupby((turning[VANE] + 5) % 360 // 10 * 10).agg(["mean", "size"])
+    shadow = by(CHARTS["shadow"](view), "sector")
+    close(shadow.ratio.dropna(), ratio["mean"])
+    judged = ratio[ratio["size"] >= 10]["mean"]
+    close(shadow.relative.dropna(), judged / judged.median())
+
+
+def test_sun_and_shear(view: View, wide: pd.DataFrame, of_mast: pd.DataFrame) -> None:
+    sun = wide[[SUN]].dropna()
+    expected = sun[SUN].groupby(times(sun).hour + times(sun).minute / 60).agg(["mean", "max"])
+    made = by(CHARTS["irradiance"](view), "hour")
+    close(made.index, expected.index)
+    close(made, expected)
+    days = of_mast.insolation.groupby(times(of_mast).strftime("%Y-%m-%d"))
+    insolation = by(CHARTS["insolation"](view), "day")
+    assert list(insolation.index) == list(days.groups)
+    close(insolation, days.agg(["sum", "count"]))
+    shear = by(CHARTS["shear"](view), "height_m")
+    cups = [f"cup-{height}m-a.wind_speed" for height in (20, 30, 50)]
+    together = wide[cups].dropna()
+    close(shear.mean_speed, together[together.min(axis=1) > 3].mean())
+    close(shear.shear_alpha, [of_mast.shear_alpha.mean()] * 3)
+    close(shear.intervals, [of_mast.shear_alpha.count()] * 3)
+
+
+def test_the_tiles(view: View, rows: pd.DataFrame, wide: pd.DataFrame, of_mast: pd.DataFrame) -> None:
+    here = rows[rows.gateway == MAST]
+    cup = here[here.channel == CUP]
+    intensity = [dict(each)[CUP] for each in of_mast.turbulence_intensity if CUP in dict(each)]
+    (found,) = summary(view).dicts()
+    expected = {
+        "mean": wide[CUP].mean(), "gust": cup.gust.max(), "highest": cup["max"].max(),
+        "recovery": here.recovery.mean(), "ti": np.mean(intensity), "alpha": of_mast.shear_alpha.mean(),
+        "density": of_mast.air_density.mean(), "insolation": of_mast.insolation.sum(),
+    }  # fmt: skip
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_fleet_and_the_pipeline(reader: LakeReader, lake: Path, rows: pd.DataFrame) -> None:
+    fleet = pd.DataFrame(FleetReader(reader, LiveReader(None, ())).read().masts).set_index("gateway")
+    close(fleet.month, rows.groupby("gateway").recovery.mean())
+    last = rows[rows.interval_start > rows.interval_start.max() - pd.Timedelta(hours=24)]
+    close(fleet.day, last.groupby("gateway").recovery.mean())
+    presence, alerts = table(lake, "presence"), table(lake, "alerts")
+    sums = presence.groupby("gateway")[["pending", "lost"]].sum()
+    close(fleet[["waiting", "lost"]], sums)
+    is_open = alerts[alerts.cleared_at.isna()]
+    close(fleet.alerts, is_open.groupby("gateway").size().reindex(fleet.index, fill_value=0))
+    top = presence[(presence.channel == TWIN) & (presence.state == "online")].set_index("gateway").last_value
+    close(fleet.wind, top.reindex(fleet.index))
+    found = {**read_lists(reader, "Pipeline"), **read_lists(reader, "Alerts")}
+    frames = {name: each for name, each in found.items() if isinstance(each, Frame)}
+    assert set(frames) == {"Freshness", "Statistics", "Runs", "Open alerts", "Cleared alerts"}
+    fresh = by(frames["Freshness"], "gateway")
+    seen = presence.groupby("gateway")[["last_seen", "last_time"]].max()
+    way_s = (seen.last_seen - seen.last_time).dt.total_seconds()
+    close(fresh.way_s, way_s)
+    close(fresh[["pending", "lost"]], sums)
+    (statistics,) = frames["Statistics"].dicts()
+    newest = rows.interval_start.max().timestamp() * 1000
+    assert (statistics["newest_interval_at"], statistics["open"], statistics["corrected"]) == (newest, 0, 0)
+    assert len(frames["Open alerts"].rows) == len(is_open)
+    assert len(frames["Runs"].rows) == len(table(lake, "runs"))
