@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from deltalake import DeltaTable
@@ -44,6 +45,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         schemas.PRESENCE,
         {"gateway": [HOSTILE], "channel": [HOSTILE], "last_seen": seen, "state": ["online"]},
     )
+    alert = {
+        "gateway": [HOSTILE],
+        "rule": [HOSTILE],
+        "detail": [HOSTILE],
+        "raised_at": seen,
+        "historical": [False],
+    }
+    write(root, schemas.ALERTS, alert)
     return root
 
 
@@ -94,6 +103,37 @@ def test_fleet_and_mast(chromium: Chromium, url: str, width: int, height: int) -
     page.see("main", lambda text: "Live values stand still: no answer from Kafka at 127.0.0.1:" in text)
     assert "Weibull" not in page.text(".missing")
     assert "NRG 40H" in page.text("main")
+    looks_well(page, url)
+
+
+def test_a_hostile_name_is_a_text_on_every_page(chromium: Chromium, url: str) -> None:
+    page = chromium.page(390, 844)
+    for path in ("/alerts", "/pipeline", f"/mast/{quote(HOSTILE)}", f"/?state={quote(HOSTILE)}"):
+        page.open(f"{url}{path}")
+        page.see("main", lambda text: HOSTILE in text)
+        assert page.run("document.title").endswith(" · fieldgate")
+        assert page.run("document.querySelector('main img') === null")
+        looks_well(page, url)
+
+
+def test_each_chart_exports_what_it_shows(chromium: Chromium, url: str) -> None:
+    page = chromium.page(1440, 900)
+    visit(page, f"{url}/mast/mast-01?from=2026-11-19", "over time")
+    cards = "[...document.querySelectorAll('.card')].filter(each => each.querySelector('.chart'))"
+    named = "each => [each.querySelector('.title').textContent, each.querySelector('a[download]').href]"
+    files = {name: get(address)[0] for name, address in page.run(f"{cards}.map({named})")}
+    # These masts have no rain gauge; that is said in both places.
+    assert files == dict.fromkeys(files, 200) | {"Rain": 404}
+    assert len(files) == 12
+    page.run(
+        "window.saved = []; HTMLAnchorElement.prototype.click = function () { saved.push([this.download, "
+        f"this.href]) }}; {cards}.filter(each => each.querySelector('canvas')).forEach(each => "
+        "[...each.querySelectorAll('a')].find(link => link.textContent == 'PNG').dispatchEvent("
+        "new MouseEvent('click', {bubbles: true, cancelable: true})))"
+    )
+    saved = eventually(lambda: page.run("saved"), 20, until=lambda found: len(found) == 11)
+    assert all(name.endswith(".png") and len(data) > 5_000 for name, data in saved)
+    assert {data[:22] for _, data in saved} == {"data:image/png;base64,"}
     looks_well(page, url)
 
 
