@@ -114,7 +114,7 @@ class Chromium:
             deviceScaleFactor=scale,
             mobile=width < 600,
         )
-        return Page(self, session)
+        return Page(self, session, context)
 
     def _read(self) -> None:
         rest = b""
@@ -131,13 +131,26 @@ class Chromium:
 class Page:
     """One page."""
 
-    def __init__(self, browser: Chromium, session: str) -> None:
+    def __init__(self, browser: Chromium, session: str, context: str) -> None:
         self._browser = browser
         self._session = session
+        self._context = context
 
     def open(self, url: str) -> None:
         """Go there."""
         self._browser.call("Page.navigate", self._session, url=url)
+
+    def close(self) -> None:
+        """Close it, whatever it does."""
+        self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
+
+    def before_each(self, script: str) -> None:
+        """A script that runs in each document before its own."""
+        self._browser.call("Page.addScriptToEvaluateOnNewDocument", self._session, source=script)
+
+    def set_cookie(self, url: str, name: str, value: str) -> None:
+        """A cookie for a site."""
+        self._browser.call("Network.setCookie", self._session, url=url, name=name, value=value)
 
     def run(self, script: str) -> Any:
         """The value of an expression, of a promise once it is kept."""
