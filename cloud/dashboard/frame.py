@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,15 +142,31 @@ class ChartCard:
             self.chart.update()
 
 
-def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> ui.table:
-    """A small table: times as people read them, numbers with few digits."""
+def around(gateway: str, channel: str | None, at_ms: int) -> str:
+    """The address of a mast's page at some hours about a time."""
+    begin, end = (moment(at_ms + hours * 3_600_000, "%Y-%m-%dT%H:%M") for hours in (-3, 3))
+    return address(f"/mast/{gateway}", channel=channel, from_=begin, to=end)
+
+
+def table(
+    columns: tuple[str, ...], rows: list[dict[str, Any]], link: Callable[[dict[str, Any]], str] | None = None
+) -> ui.table:
+    """A small table: times as people read them, numbers with few digits; ``link``: where first cells lead."""
     shown = [{"n": at, **{name: _cell(name, row[name]) for name in columns}} for at, row in enumerate(rows)]
+    if link is not None:
+        shown = [each | {"link": link(row)} for each, row in zip(shown, rows, strict=True)]
     heads = [
         {"name": name, "label": name.removesuffix("_at").replace("_", " "), "field": name, "align": "left",
          "sortable": True}
         for name in columns
     ]  # fmt: skip
     made = ui.table(columns=heads, rows=shown, row_key="n", pagination=25).props("flat dense")
+    if link is not None:
+        # Vue escapes both.
+        made.add_slot(
+            f"body-cell-{columns[0]}",
+            '<q-td :props="props"><a :href="props.row.link">{{ props.value }}</a></q-td>',
+        )
     return made.props("hide-bottom") if len(rows) <= 25 else made
 
 

@@ -7,31 +7,29 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from cloud.dashboard.frame import card, is_open, missing, page
+from cloud.dashboard.frame import around, card, is_open, missing, page
 from cloud.dashboard.frame import table as table_of
 from cloud.errors import CloudError
+from cloud.masts.mast import DEVIATING
 from cloud.masts.reading import Frame, LakeReader
 
 PAGES: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Alerts": {
         "Open alerts": (
             "alerts",
-            """SELECT gateway, rule, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail
+            """SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail
             FROM alerts WHERE cleared_at IS NULL AND NOT historical ORDER BY alerts.raised_at DESC LIMIT
             500""",
         ),
         "Cleared alerts": (
             "alerts",
-            """SELECT gateway, rule, severity, channel, epoch_ms(raised_at) AS raised_at,
-            epoch_ms(cleared_at) AS cleared_at, detail FROM alerts WHERE cleared_at IS NOT NULL ORDER BY
-            alerts.raised_at DESC LIMIT 200""",
+            """SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at,
+            epoch_ms(cleared_at) AS cleared_at, value, detail FROM alerts WHERE cleared_at IS NOT NULL
+            ORDER BY alerts.raised_at DESC LIMIT 200""",
         ),
         "Anomalies above their threshold": (
             "anomalies",
-            """SELECT gateway, epoch_ms(interval_start) AS interval_start_at, score, threshold,
-            array_to_string(list_transform(channels[:3], lambda each: each.channel), ', ') AS deviating,
-            array_to_string(rules, ', ') AS rules FROM anomalies WHERE score > threshold OR len(rules) >
-            0 ORDER BY interval_start DESC LIMIT 200""",
+            f"SELECT gateway, {DEVIATING} ORDER BY anomalies.interval_start DESC LIMIT 200",
         ),
     },
     "Pipeline": {
@@ -78,6 +76,11 @@ def read_lists(reader: LakeReader, title: str) -> dict[str, Frame | str]:
     return found
 
 
+def link_of_row(row: dict[str, Any]) -> str:
+    """The mast's page at an alert's or anomaly's channel and time."""
+    return around(row["gateway"], row["channel"], row.get("raised_at") or row["interval_start_at"])
+
+
 async def lists_page(reader: LakeReader, changed: Any, title: str) -> None:
     """Builds the page, and renews it when a table has changed."""
     with page(title, f"/{title.lower()}"):
@@ -94,7 +97,8 @@ async def lists_page(reader: LakeReader, changed: Any, title: str) -> None:
                     if isinstance(rows, str):
                         missing([rows])
                     elif rows.rows:
-                        table_of(rows.columns, rows.dicts())
+                        link = link_of_row if title == "Alerts" else None
+                        table_of(rows.columns, rows.dicts(), link)
                     else:
                         ui.label("None.").classes("soft")
 

@@ -20,6 +20,7 @@ from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import (
     ChartCard,
     address,
+    around,
     card,
     is_open,
     missing,
@@ -237,7 +238,7 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
         with below:
             for title, found in read.tables.items():
                 if title != "Live":
-                    _table(title, found)
+                    _table(title, found, mast.gateway)
 
     show(read)
     top_chart.show(
@@ -379,11 +380,17 @@ def _spans(view: View, request: Request, path: str) -> None:
     ).classes("soft")
 
 
-def _table(title: str, found: Frame | str) -> None:
-    with card(title, wide=title.startswith(("Calibration", "Imported"))):
+_TIMES: Final = {"Alerts": "raised_at", "Anomalies": "interval_start_at"}
+"""Tables whose rows lead to the charts about their time."""
+
+
+def _table(title: str, found: Frame | str, gateway: str) -> None:
+    at = _TIMES.get(title)
+    link = at and (lambda row: around(gateway, row["channel"], row[at]))
+    with card(title, wide=title.startswith(("Calibration", "Imported", "Alerts", "Anomalies"))):
         if isinstance(found, str):
             missing([found])
         elif not found.rows:
             ui.label("None.").classes("soft")
         else:
-            table(found.columns, found.dicts())
+            table(found.columns, found.dicts(), link or None)

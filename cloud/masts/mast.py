@@ -210,6 +210,14 @@ def details(reader: LakeReader, gateway: str) -> dict[str, Frame | str]:
     return found
 
 
+DEVIATING: Final = """epoch_ms(interval_start) AS interval_start_at, interval_s, score, threshold,
+    coalesce(channels[1].channel, nullif(split_part(rules[1], ':', 2), '')) AS channel,
+    array_to_string(list_transform(channels[:3],
+        lambda each: printf('%s %.0f %%', each.channel, 100 * each.share)), ', ') AS deviating,
+    array_to_string(rules, ', ') AS rules FROM anomalies WHERE (score > threshold OR len(rules) > 0)"""
+"""Of ``anomalies``: when, how far, and who deviates most, with shares of the score; it may go on with AND."""
+
+
 _IMPORTED: Final = "Imported from other loggers"
 
 
@@ -235,9 +243,13 @@ _DETAILS: Final[dict[str, tuple[str, str]]] = {
     ),
     "Alerts": (
         "alerts",
-        "SELECT rule, severity, channel, epoch_ms(raised_at) AS raised_at, "
-        "epoch_ms(cleared_at) AS cleared_at, detail "
+        "SELECT rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, "
+        "epoch_ms(cleared_at) AS cleared_at, value, detail "
         "FROM alerts WHERE gateway = ? ORDER BY raised_at DESC LIMIT 50",
+    ),
+    "Anomalies": (
+        "anomalies",
+        f"SELECT {DEVIATING} AND gateway = ? ORDER BY anomalies.interval_start DESC LIMIT 50",
     ),
     "Runs": (
         "runs",

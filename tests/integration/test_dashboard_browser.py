@@ -113,6 +113,9 @@ def test_a_hostile_name_is_a_text_on_every_page(chromium: Chromium, url: str) ->
         page.see("main", lambda text: HOSTILE in text)
         assert page.run("document.title").endswith(" · fieldgate")
         assert page.run("document.querySelector('main img') === null")
+        if path == "/alerts":
+            hrefs = page.run("[...document.querySelectorAll('td a')].map(each => each.getAttribute('href'))")
+            assert any(each.startswith(f"/mast/{quote(HOSTILE)}?") for each in hrefs)
         looks_well(page, url)
 
 

@@ -119,7 +119,8 @@ def test_tables_of_an_older_version(lake: Path) -> None:
     # ... and what a card can't be made without is named.
     below = {name: each for name, each in details(reader, "mast-01").items() if isinstance(each, str)}
     said = " ".join([*fleet.missing, *words_of(reader).values(), *below.values()])
-    assert set(below) == {"Calibration in force", "Losses"}
+    assert set(below) == {"Calibration in force", "Anomalies", "Losses"}
+    assert below["Anomalies"].startswith("The lake has no table anomalies yet")
     for table, column in (("alerts", "historical"), ("presence", "pending"), ("channels", "in_force")):
         assert f"table {table} can't be read: " in said
         assert column in said

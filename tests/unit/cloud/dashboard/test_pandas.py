@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ import pytest
 from deltalake import DeltaTable
 
 from cloud.dashboard.fleet import FleetReader
-from cloud.dashboard.lists import read_lists
+from cloud.dashboard.lists import link_of_row, read_lists
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.mast_page import Request, open_view
+from cloud.masts.mast import details
 from cloud.masts.numbers import CHARTS, View, summary
 from cloud.masts.reading import Frame, LakeReader
-from tests.support.fleet_lake import write_fleet
+from spark_jobs import schemas
+from tests.support.fleet_lake import write, write_fleet
 
+END = datetime(2026, 11, 21, tzinfo=UTC)
 MAST = "mast-03"
 CUP, TWIN, SUN = "cup-50m-a.wind_speed", "cup-50m-b.wind_speed", "pyranometer.irradiance"
 VANE = "vane-48m.wind_direction"
@@ -28,8 +31,24 @@ OFFSET = pd.Timedelta(minutes=345)
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pandas") / "lake"
-    write_fleet(root, 3, 4, end=datetime(2026, 11, 21, tzinfo=UTC), seed=11)
+    write_fleet(root, 3, 4, end=END, seed=11)
+    write_anomalies(root)
     return root
+
+
+def write_anomalies(root: Path) -> None:
+    """Half of them above their threshold; the last ones are of a lake without a model, by rules alone."""
+    chance = np.random.default_rng(5)
+    n = 60
+    starts = [END - timedelta(minutes=10 * (1 + at // 3)) for at in range(n)]
+    shares = [[{"channel": VANE, "share": 0.62}, {"channel": CUP, "share": 0.25}] for _ in range(n)]
+    write(root, schemas.ANOMALIES, {
+        "gateway": [f"mast-0{1 + at % 3}" for at in range(n)], "interval_s": [600] * n,
+        "interval_start": starts, "date": [each.date() for each in starts],
+        "score": np.where(np.arange(n) < 50, chance.random(n) * 2, np.nan), "threshold": [1.0] * n,
+        "channels": [each if at < 50 else [] for at, each in enumerate(shares)],
+        "rules": [[] if at < 50 else [f"STUCK:{CUP}"] for at in range(n)], "version": [1] * n,
+    })  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +175,7 @@ def test_the_fleet_and_the_pipeline(reader: LakeReader, lake: Path, rows: pd.Dat
     close(fleet.wind, top.reindex(fleet.index))
     found = {**read_lists(reader, "Pipeline"), **read_lists(reader, "Alerts")}
     frames = {name: each for name, each in found.items() if isinstance(each, Frame)}
-    assert set(frames) == {"Freshness", "Statistics", "Runs", "Open alerts", "Cleared alerts"}
+    assert set(found) - set(frames) == {"Quarantine by reason"}
     fresh = by(frames["Freshness"], "gateway")
     seen = presence.groupby("gateway")[["last_seen", "last_time"]].max()
     way_s = (seen.last_seen - seen.last_time).dt.total_seconds()
@@ -167,3 +186,30 @@ def test_the_fleet_and_the_pipeline(reader: LakeReader, lake: Path, rows: pd.Dat
     assert (statistics["newest_interval_at"], statistics["open"], statistics["corrected"]) == (newest, 0, 0)
     assert len(frames["Open alerts"].rows) == len(is_open)
     assert len(frames["Runs"].rows) == len(table(lake, "runs"))
+
+
+def test_alerts_and_anomalies_lead_to_the_charts_about_them(reader: LakeReader, lake: Path) -> None:
+    found = read_lists(reader, "Alerts")
+    alerts, anomalies = found["Open alerts"], found["Anomalies above their threshold"]
+    assert isinstance(alerts, Frame)
+    assert isinstance(anomalies, Frame)
+    (alert,) = alerts.dicts()
+    raised = table(lake, "alerts").set_index("gateway").raised_at[MAST].tz_convert("UTC")
+    hours = (raised + pd.Timedelta(hours=each) for each in (-3, 3))
+    begin, end = (each.strftime("%Y-%m-%dT%H%%3A%M") for each in hours)
+    assert link_of_row({**alert, "channel": CUP}) == f"/mast/{MAST}?channel={CUP}&from={begin}&to={end}"
+    assert link_of_row({**alert, "channel": None}) == f"/mast/{MAST}?from={begin}&to={end}"
+    asked = Request(MAST, CUP, *(each.replace("%3A", ":") for each in (begin, end)))
+    span = open_view(reader, asked).span
+    assert span.begin_ms < alert["raised_at"] < span.end_ms
+    rows = table(lake, "anomalies")
+    rows = rows[(rows.score > rows.threshold) | (rows.rules.str.len() > 0)]
+    assert 20 < len(rows) < 50
+    expected = rows.groupby("gateway").score.agg(["size", "sum"])
+    close(by(anomalies, "gateway").groupby("gateway").score.agg(["size", "sum"]), expected)
+    of_mast = details(reader, MAST)["Anomalies"]
+    assert isinstance(of_mast, Frame)
+    assert of_mast.rows == [row[1:] for row in anomalies.rows if row[0] == MAST]
+    said = {(row["channel"], row["deviating"], row["rules"]) for row in of_mast.dicts()}
+    assert said == {(VANE, f"{VANE} 62 %, {CUP} 25 %", ""), (CUP, "", f"STUCK:{CUP}")}
+    assert of_mast.column("interval_start_at") == sorted(of_mast.column("interval_start_at"), reverse=True)
