@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from collections.abc import Callable
 from typing import Any, Final
 
 from nicegui import ui
@@ -10,10 +11,11 @@ from nicegui import ui
 from cloud.dashboard.frame import around, card, is_open, missing, page
 from cloud.dashboard.frame import table as table_of
 from cloud.errors import CloudError
+from cloud.masts.accounts import PAYLOADS, RUNS, balance, freshness
 from cloud.masts.mast import DEVIATING
 from cloud.masts.reading import Frame, LakeReader
 
-PAGES: Final[dict[str, dict[str, tuple[str, str]]]] = {
+PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]]]] = {
     "Alerts": {
         "Open alerts": (
             "alerts",
@@ -33,6 +35,8 @@ PAGES: Final[dict[str, dict[str, tuple[str, str]]]] = {
         ),
     },
     "Pipeline": {
+        "What became of all readings": balance,
+        "Tables": freshness,
         "Freshness": (
             "presence",
             """SELECT gateway, string_agg(DISTINCT state, ', ' ORDER BY state) AS state,
@@ -51,26 +55,22 @@ PAGES: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "Quarantine by reason": (
             "quarantine",
             """SELECT reason, sum(coalesce(overflow, 1))::BIGINT AS records, count(DISTINCT gateway) AS
-            gateways, epoch_ms(max(kafka_time)) AS newest_at, coalesce(try(decode(arg_max(payload,
-            kafka_time)))[:120], '(no text)') AS newest_payload FROM quarantine GROUP BY ALL ORDER BY
-            records DESC""",
+            gateways, epoch_ms(min(kafka_time)) AS oldest_at, epoch_ms(max(kafka_time)) AS newest_at FROM
+            quarantine GROUP BY ALL ORDER BY records DESC""",
         ),
-        "Runs": (
-            "runs",
-            """SELECT gateway, run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at,
-            in_flight, outbox_records FROM runs ORDER BY runs.started DESC LIMIT 300""",
-        ),
+        "Quarantined payloads": ("quarantine", PAYLOADS),
+        "Runs": ("runs", RUNS),
     },
 }
-"""Cards of each page, and what is in them."""
+"""Cards of each page, and what is in them: the answer of one table, or what is made of several."""
 
 
 def read_lists(reader: LakeReader, title: str) -> dict[str, Frame | str]:
     """Each card of a page: its rows, or why there are none."""
     found: dict[str, Frame | str] = {}
-    for name, (table, sql) in PAGES[title].items():
+    for name, asked in PAGES[title].items():
         try:
-            found[name] = reader.read(table, sql)
+            found[name] = reader.read(*asked) if isinstance(asked, tuple) else asked(reader)
         except CloudError as error:
             found[name] = str(error)
     return found

@@ -17,7 +17,7 @@ from cloud.dashboard.mast_page import Request, draw, open_view
 from cloud.errors import CloudError
 from cloud.masts.mast import details
 from cloud.masts.numbers import CHARTS, summary
-from cloud.masts.reading import LakeReader
+from cloud.masts.reading import Frame, LakeReader
 from tests.support.fleet_lake import write_fleet
 
 NOTHING_LIVE = LiveReader(None, ())
@@ -54,6 +54,7 @@ def test_lists_of_a_lake_without_some_tables_and_without_any(lake: Path, tmp_pat
         "Anomalies above their threshold": "The lake has no table anomalies yet; fieldgate jobs run anomaly "
         "fills it.",
         "Quarantine by reason": "The lake has no table quarantine yet; fieldgate jobs run ingest fills it.",
+        "Quarantined payloads": "The lake has no table quarantine yet; fieldgate jobs run ingest fills it.",
     }
     (tmp_path / "empty").mkdir()
     empty = words_of(reader_of(tmp_path / "empty"))
@@ -80,7 +81,16 @@ def test_a_table_that_is_half_written(lake: Path, table: str, spoil: Callable[[P
     fleet = FleetReader(reader, NOTHING_LIVE).read()
     assert [mast["gateway"] for mast in fleet.masts] == ["mast-01", "mast-02"]
     assert [table in each for each in fleet.missing] == [True] * (table != "mast")
-    about: set[str] = {"statistics": {"Statistics"}, "presence": {"Freshness"}, "mast": set[str]()}[table]
+    tables = read_lists(reader, "Pipeline")["Tables"]
+    assert isinstance(tables, Frame)
+    said = {each["table"]: each["missing"] for each in tables.dicts() if each["missing"]}
+    assert set(said) == {"anomalies", table}
+    assert f"table {table} " in said[table]
+    about: set[str] = {
+        "statistics": {"Statistics"},
+        "presence": {"Freshness", "What became of all readings"},
+        "mast": set[str](),
+    }[table]
     assert about == {name for name, each in words_of(reader).items() if f"table {table} " in each}
     if table == "statistics":
         with pytest.raises(CloudError, match="table statistics"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -33,7 +34,31 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pandas") / "lake"
     write_fleet(root, 3, 4, end=END, seed=11)
     write_anomalies(root)
+    write_rejects_and_a_run(root)
     return root
+
+
+PAYLOADS = [b'{"value": %d}', b"\xff\x00%d", b"<img src=x onerror=alert(%d)>"]
+
+
+def write_rejects_and_a_run(root: Path) -> None:
+    """Rejects of two reasons, one as numbers only; a run that has dropped something."""
+    n = 21
+    write(root, schemas.QUARANTINE, {
+        "reason": ["NOT_JSON" if at % 3 else "FORGED" for at in range(n)] + ["OVERFLOW"],
+        "gateway": [f"mast-0{1 + at % 2}" for at in range(n)] + [MAST], "source": ["ingest"] * (n + 1),
+        "payload": [PAYLOADS[at % 3] % at for at in range(n)] + [None],
+        "payload_bytes": [len(PAYLOADS[at % 3] % at) for at in range(n)] + [None],
+        "kafka_time": [END - timedelta(minutes=7 * at % 31) for at in range(n + 1)],
+        "overflow": [None] * n + [1000],
+    })  # fmt: skip
+    write(root, schemas.RUNS, {
+        "gateway": [MAST], "run": ["0123456789ab"], "started": [END], "state": ["running"], "told_at": [END],
+        "last_seq": pa.array([[(CUP, 700), (VANE, 34)]], pa.map_(pa.string(), pa.int64())),
+        "dropped_records": pa.array([[("FULL", 40), ("TOO_OLD", 2)]], pa.map_(pa.string(), pa.int64())),
+        "drops_unknown": [True], "in_flight": [5], "outbox_records": [60], "updated_at": [END],
+        "unfinished": [[{"run": "ba9876543210", "end": "reset", "lost_at_most_s": 12.5}]],
+    })  # fmt: skip
 
 
 def write_anomalies(root: Path) -> None:
@@ -175,7 +200,7 @@ def test_the_fleet_and_the_pipeline(reader: LakeReader, lake: Path, rows: pd.Dat
     close(fleet.wind, top.reindex(fleet.index))
     found = {**read_lists(reader, "Pipeline"), **read_lists(reader, "Alerts")}
     frames = {name: each for name, each in found.items() if isinstance(each, Frame)}
-    assert set(found) - set(frames) == {"Quarantine by reason"}
+    assert set(frames) == set(found)
     fresh = by(frames["Freshness"], "gateway")
     seen = presence.groupby("gateway")[["last_seen", "last_time"]].max()
     way_s = (seen.last_seen - seen.last_time).dt.total_seconds()
@@ -213,3 +238,57 @@ def test_alerts_and_anomalies_lead_to_the_charts_about_them(reader: LakeReader, 
     said = {(row["channel"], row["deviating"], row["rules"]) for row in of_mast.dicts()}
     assert said == {(VANE, f"{VANE} 62 %, {CUP} 25 %", ""), (CUP, "", f"STUCK:{CUP}")}
     assert of_mast.column("interval_start_at") == sorted(of_mast.column("interval_start_at"), reverse=True)
+
+
+def frames_of(reader: LakeReader, title: str) -> dict[str, Frame]:
+    return {name: each for name, each in read_lists(reader, title).items() if isinstance(each, Frame)}
+
+
+def test_what_became_of_all_readings(reader: LakeReader, lake: Path) -> None:
+    found = frames_of(reader, "Pipeline")
+    runs, presence = table(lake, "runs"), table(lake, "presence")
+    runs["sampled"] = [sum(count for _, count in each) for each in runs.last_seq]
+    made = by(found["What became of all readings"], "gateway")
+    missing = presence.groupby("gateway")[["pending", "announced", "lost"]].sum()
+    close(made.sampled, runs.groupby("gateway").sampled.sum())
+    close(made[["waiting", "dropped", "lost"]], missing)
+    close(made.drop(columns="sampled").sum(axis=1), made.sampled)
+    of_runs = by(found["Runs"], "gateway", "run")
+    close(of_runs.sampled, runs.set_index(["gateway", "run"]).sort_index().sampled)
+    (newest,) = (each for each in found["Runs"].dicts() if each["run"] == "0123456789ab")
+    assert (newest["sampled"], newest["dropped"], newest["drops_unknown"]) == (734, 42, True)
+    assert of_runs.dropped.sum() == 42
+    written = {row["table"]: row["written_at"] for row in found["Tables"].dicts()}
+    for name in ("statistics", "presence", "runs"):
+        assert written[name] == table(lake, name).updated_at.max().timestamp() * 1000
+
+
+def test_rejects_by_reason_and_their_newest_payloads(reader: LakeReader, lake: Path) -> None:
+    found = frames_of(reader, "Pipeline")
+    rows = table(lake, "quarantine")
+    counts = rows.overflow.fillna(1).groupby(rows.reason).sum()
+    by_reason = by(found["Quarantine by reason"], "reason")
+    close(by_reason.records, counts)
+    times = rows.groupby("reason").kafka_time.agg(["min", "max"])
+    for column, name in (("min", "oldest_at"), ("max", "newest_at")):
+        close(by_reason[name], [each.timestamp() * 1000 for each in times[column]])
+    stored = rows[rows.overflow.isna()].sort_values(["reason", "kafka_time"], ascending=[True, False])
+    newest = stored.groupby("reason").head(5)
+    shown = found["Quarantined payloads"]
+    assert shown.column("reason") == list(newest.reason)
+    assert shown.column("gateway") == list(newest.gateway)
+    texts = [f"0x{each.hex().upper()}" if each[0] == 0xFF else each.decode() for each in newest.payload]
+    assert shown.column("payload") == texts
+    assert any(each.startswith("0x") for each in texts)
+
+
+def test_a_users_pages_have_their_masts_alone(lake: Path) -> None:
+    reader = LakeReader({"lake": (str(lake), None)}, ("mast-01",))
+    reader.look()
+    for title in ("Alerts", "Pipeline"):
+        for name, frame in frames_of(reader, title).items():
+            if "gateway" in frame.columns:
+                assert set(frame.column("gateway")) <= {"mast-01"}, name
+    (rejected,) = {row["gateways"] for row in frames_of(reader, "Pipeline")["Quarantine by reason"].dicts()}
+    assert rejected == 1
+    assert "mast-03" not in str([details(reader, "mast-03"), read_lists(reader, "Pipeline")])
