@@ -387,7 +387,7 @@ _TIMES: Final = {"Alerts": "raised_at", "Anomalies": "interval_start_at"}
 def _table(title: str, found: Frame | str, gateway: str) -> None:
     at = _TIMES.get(title)
     link = at and (lambda row: around(gateway, row["channel"], row[at]))
-    with card(title, wide=title.startswith(("Calibration", "Imported", "Alerts", "Anomalies"))):
+    with card(title, wide=title.startswith(("Calibration", "Imported", "Alerts", "Anomalies", "Events"))):
         if isinstance(found, str):
             missing([found])
         elif not found.rows:

@@ -218,6 +218,24 @@ DEVIATING: Final = """epoch_ms(interval_start) AS interval_start_at, interval_s,
 """Of ``anomalies``: when, how far, and who deviates most, with shares of the score; it may go on with AND."""
 
 
+_EVENTS: Final = """WITH mine AS (FROM runs WHERE gateway = ?), found AS (
+        SELECT started AS moment, 'started' AS event, run,
+            CASE (boot = lag(boot) OVER (ORDER BY started)) WHEN true THEN 'the machine had not stopped'
+                WHEN false THEN 'the machine had booted' END AS detail FROM mine
+        UNION ALL SELECT ended, state, run, NULL FROM mine WHERE ended IS NOT NULL
+        UNION ALL SELECT told_at, 'dropped', run, each.value || ' records until then: ' || each.key
+            FROM (SELECT *, unnest(map_entries(dropped_records)) AS each FROM mine) WHERE each.value > 0
+        UNION ALL SELECT told_at, 'dropped', run, 'until then perhaps more than is known' FROM mine
+            WHERE drops_unknown
+        UNION ALL SELECT min(started), 'found to have been ' || each."end", each.run,
+            'lost at most ' || max(each.lost_at_most_s) || ' s'
+            FROM (SELECT started, unnest(unfinished) AS each FROM mine) GROUP BY each.run, each."end"
+    )
+    SELECT epoch_ms(moment) AS happened_at, event, run, detail FROM found
+    ORDER BY moment DESC NULLS LAST, event, run, detail LIMIT 50"""
+"""What run records tell. A run that did not end itself is found by the next one, at its start."""
+
+
 _IMPORTED: Final = "Imported from other loggers"
 
 
@@ -256,6 +274,7 @@ _DETAILS: Final[dict[str, tuple[str, str]]] = {
         "SELECT run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at, outbox_records "
         "FROM runs WHERE gateway = ? ORDER BY started DESC LIMIT 20",
     ),
+    "Events": ("runs", _EVENTS),
     "Losses": (
         "presence",
         "SELECT channel, pending, announced, lost FROM presence WHERE gateway = ? AND lost + announced > 0 "

@@ -34,15 +34,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pandas") / "lake"
     write_fleet(root, 3, 4, end=END, seed=11)
     write_anomalies(root)
-    write_rejects_and_a_run(root)
+    write_rejects_and_runs(root)
     return root
 
 
 PAYLOADS = [b'{"value": %d}', b"\xff\x00%d", b"<img src=x onerror=alert(%d)>"]
 
 
-def write_rejects_and_a_run(root: Path) -> None:
-    """Rejects of two reasons, one as numbers only; a run that has dropped something."""
+def write_rejects_and_runs(root: Path) -> None:
+    """Rejects of two reasons, one as numbers only; runs, the first of which has dropped something."""
     n = 21
     write(root, schemas.QUARANTINE, {
         "reason": ["NOT_JSON" if at % 3 else "FORGED" for at in range(n)] + ["OVERFLOW"],
@@ -52,12 +52,16 @@ def write_rejects_and_a_run(root: Path) -> None:
         "kafka_time": [END - timedelta(minutes=7 * at % 31) for at in range(n + 1)],
         "overflow": [None] * n + [1000],
     })  # fmt: skip
+    counts = pa.map_(pa.string(), pa.int64())
+    reset = {"run": "ba9876543210", "end": "reset", "lost_at_most_s": 12.5}
     write(root, schemas.RUNS, {
-        "gateway": [MAST], "run": ["0123456789ab"], "started": [END], "state": ["running"], "told_at": [END],
-        "last_seq": pa.array([[(CUP, 700), (VANE, 34)]], pa.map_(pa.string(), pa.int64())),
-        "dropped_records": pa.array([[("FULL", 40), ("TOO_OLD", 2)]], pa.map_(pa.string(), pa.int64())),
-        "drops_unknown": [True], "in_flight": [5], "outbox_records": [60], "updated_at": [END],
-        "unfinished": [[{"run": "ba9876543210", "end": "reset", "lost_at_most_s": 12.5}]],
+        "gateway": [MAST] * 3, "run": ["0123456789ab", "0123456789ac", "0123456789ad"],
+        "started": [END + timedelta(hours=each) for each in (1, 3, 4)], "boot": ["b1", "b1", "b2"],
+        "told_at": [END + timedelta(hours=each) for each in (2, 4, 5)], "state": ["running"] * 3,
+        "last_seq": pa.array([[(CUP, 700), (VANE, 34)], [(CUP, 1)], [(CUP, 2)]], counts),
+        "dropped_records": pa.array([[("FULL", 40), ("TOO_OLD", 2)], [], []], counts),
+        "drops_unknown": [True, False, False], "in_flight": [5] * 3, "outbox_records": [60] * 3,
+        "updated_at": [END] * 3, "unfinished": [[reset], [reset], []],
     })  # fmt: skip
 
 
@@ -292,3 +296,30 @@ def test_a_users_pages_have_their_masts_alone(lake: Path) -> None:
     (rejected,) = {row["gateways"] for row in frames_of(reader, "Pipeline")["Quarantine by reason"].dicts()}
     assert rejected == 1
     assert "mast-03" not in str([details(reader, "mast-03"), read_lists(reader, "Pipeline")])
+
+
+def test_events_are_the_runs_starts_ends_drops_and_breaks_the_newest_first(
+    reader: LakeReader, lake: Path
+) -> None:
+    events = details(reader, MAST)["Events"]
+    assert isinstance(events, Frame)
+    began = (END + timedelta(hours=1)).timestamp() * 1000
+    told, run = began + 3_600_000, "0123456789ab"
+    assert events.rows[:7] == [
+        (told + 7_200_000, "started", "0123456789ad", "the machine had booted"),
+        (told + 3_600_000, "started", "0123456789ac", "the machine had not stopped"),
+        (told, "dropped", run, "2 records until then: TOO_OLD"),
+        (told, "dropped", run, "40 records until then: FULL"),
+        (told, "dropped", run, "until then perhaps more than is known"),
+        (began, "found to have been reset", "ba9876543210", "lost at most 12.5 s"),
+        (began, "started", run, None),
+    ]
+    rows = table(lake, "runs")
+    rows = rows[(rows.gateway == MAST) & ~rows.run.str.startswith("0123456789a")]
+    expected = [(at, "started", each) for at, each in zip(rows.started, rows.run, strict=True)]
+    ended = rows[rows.ended.notna()]
+    expected += zip(ended.ended, ended.state, ended.run, strict=True)
+    expected.sort(reverse=True)
+    assert [row[:3] for row in events.rows[7:]] == [
+        (at.timestamp() * 1000, event, each) for at, event, each in expected
+    ]
