@@ -37,7 +37,7 @@ Not readings: they are too many, and ``presence`` has their newest."""
 def balance(reader: LakeReader) -> Frame:
     """What became of all that each mast has numbered: the rest of it is in the lake.
 
-    ``sampled`` and the rest are null without run records. Raises Missing, LakeError.
+    Without run records or counts the rest is null. Raises Missing, LakeError.
     """
     sampled = dict(
         reader.read(
@@ -52,7 +52,8 @@ def balance(reader: LakeReader) -> Frame:
     rows = []
     for gateway, *counts in missing.rows:
         total = sampled.get(gateway)
-        rows.append((gateway, total, None if total is None else total - sum(counts), *counts))
+        is_known = total is not None and None not in counts
+        rows.append((gateway, total, total - sum(counts) if is_known else None, *counts))
     return Frame(("gateway", "sampled", "stored_or_quarantined", "waiting", "dropped", "lost"), rows)
 
 

@@ -18,7 +18,8 @@ from cloud.errors import CloudError
 from cloud.masts.mast import details
 from cloud.masts.numbers import CHARTS, summary
 from cloud.masts.reading import Frame, LakeReader
-from tests.support.fleet_lake import write_fleet
+from spark_jobs import schemas
+from tests.support.fleet_lake import write, write_fleet
 
 NOTHING_LIVE = LiveReader(None, ())
 BROKEN_LOG = '{"commitInfo":'
@@ -109,6 +110,15 @@ OLDER = {
     "mast": ("shear_alpha", "insolation"), "alerts": ("historical",), "presence": ("pending", "lost"),
     "channels": ("in_force", "periods"), "sites": ("owner",), "runs": ("in_flight",),
 }  # fmt: skip
+
+
+def test_what_became_of_readings_where_counts_are_null(lake: Path) -> None:
+    shutil.rmtree(lake / "presence")
+    write(lake, schemas.PRESENCE, {"gateway": ["mast-01", "no-runs"], "lost": [None, 3]})
+    made = read_lists(reader_of(lake), "Pipeline")["What became of all readings"]
+    assert isinstance(made, Frame)
+    left = {row["gateway"]: (row["stored_or_quarantined"], row["lost"]) for row in made.dicts()}
+    assert left == {"no-runs": (None, 3), "mast-01": (None, None)}
 
 
 def test_tables_of_an_older_version(lake: Path) -> None:
