@@ -269,12 +269,12 @@ _DETAILS: Final[dict[str, tuple[str, str]]] = {
         "anomalies",
         f"SELECT {DEVIATING} AND gateway = ? ORDER BY anomalies.interval_start DESC LIMIT 50",
     ),
+    "Events": ("runs", _EVENTS),
     "Runs": (
         "runs",
         "SELECT run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at, outbox_records "
         "FROM runs WHERE gateway = ? ORDER BY started DESC LIMIT 20",
     ),
-    "Events": ("runs", _EVENTS),
     "Losses": (
         "presence",
         "SELECT channel, pending, announced, lost FROM presence WHERE gateway = ? AND lost + announced > 0 "
