@@ -24,6 +24,9 @@ from cloud.masts.reading import Frame
 
 _SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
 
+_MOST_DAYS: Final = 31
+"""Lines of days that can still be told apart, and that a browser draws at once."""
+
 
 def wind_rose(frame: Frame) -> Options:
     """Stacked bars on the compass, a sector each, by class of speed."""
@@ -221,20 +224,32 @@ def shadow(frame: Frame) -> Options:
 
 
 def irradiance(frame: Frame) -> Options:
-    """The day's course: mean, and the highest mean of an interval."""
+    """The day's course: thin lines of the last days, their mean, and the highest mean of an interval."""
+    rows = frame.dicts()
+    days: dict[str, list[Any]] = {}
+    for row in rows:
+        days.setdefault(row["day"], []).append([rounded(row["hour"]), rounded(row["value"])])
+    shown = sorted(days)[-_MOST_DAYS:]
+    name = "each day" if len(shown) == len(days) else f"each of the last {_MOST_DAYS} days"
+    thin: Options = {
+        "type": "line", "name": name, "showSymbol": False, "silent": True, "tooltip": {"show": False},
+        "lineStyle": {"color": INK, "width": 1, "opacity": 0.3}, "itemStyle": {"color": INK},
+    }  # fmt: skip
+    by_hour = sorted({row["hour"]: row for row in rows}.items())
     drawn: list[Options] = [
-        {"type": "line", "name": name, "showSymbol": False, "lineStyle": {"color": colour, "width": 2},
+        *({**thin, "data": days[day]} for day in shown),
+        *({"type": "line", "name": name, "showSymbol": False, "lineStyle": {"color": colour, "width": 2},
          "itemStyle": {"color": colour},
-         "data": [[rounded(row["hour"]), rounded(row[column])] for row in frame.dicts()], **more}
+         "data": [[rounded(hour), rounded(row[column])] for hour, row in by_hour], **more}
         for name, column, colour, more in (
             ("highest", "highest", ORANGE, {}), ("mean", "mean", "#e6b02e", {"areaStyle": {"opacity": 0.25}}),
-        )
+        )),
     ]  # fmt: skip
     return plain(
         axis("hour of the site's day", min=0, max=24, interval=3),
         axis("W/m²", nameGap=42),
         drawn,
-        legend=legend("highest", "mean"),
+        legend=legend("highest", "mean", name),
     )
 
 

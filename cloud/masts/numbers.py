@@ -234,12 +234,13 @@ def shadow(view: View) -> Frame:
 
 
 def sun(view: View) -> Frame:
-    """Irradiance by time of the site's day: mean and highest mean of an interval."""
+    """Irradiance by time of the site's day: of each day, and of all of them the mean and the highest."""
     (name,) = view.need(next(iter(view.mast.of("irradiance")), None))
     return view.held.read(
-        f"""SELECT hour(local) + minute(local) / 60 AS hour, avg(avg) AS mean, max(avg) AS highest
+        f"""SELECT strftime(local, '%Y-%m-%d') AS day, hour(local) + minute(local) / 60 AS hour, avg AS value,
+            avg(avg) OVER by_time AS mean, max(avg) OVER by_time AS highest
         FROM (SELECT *, (interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP AS local {VALID})
-        GROUP BY ALL ORDER BY 1""",  # noqa: S608 - numbers and texts of ours
+        WINDOW by_time AS (PARTITION BY hour(local), minute(local)) ORDER BY ALL""",  # noqa: S608 - numbers and texts of ours
         [name],
     )
 
