@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from asyncio import to_thread
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from nicegui import ui
@@ -46,6 +49,8 @@ _GRID: Final = """<div class="q-pa-xs col-12"><a class="channel" style="display:
     {{ props.row.ago }}</span><span class="gap"></span><span>{{ props.row.wind ?? '–' }} m/s</span><span>{{
     props.row.day == null ? '–' : props.row.day.toFixed(1) + ' %' }}</span></div></a></div>"""
 
+_OPEN: Final = "(event) => { if (event.name) location = '/mast/' + encodeURIComponent(event.name); }"
+
 
 def rows(fleet: Fleet, state: str | None, now_s: float) -> list[dict[str, Any]]:
     """The list's rows, those of one state or all."""
@@ -61,8 +66,43 @@ def rows(fleet: Fleet, state: str | None, now_s: float) -> list[dict[str, Any]]:
     return made
 
 
-async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, state: str | None) -> None:
+@dataclass(frozen=True)
+class Look:
+    """How the list is looked at, as the page's address says."""
+
+    state: str | None = None
+    find: str = ""
+    sort: str = "gateway"
+    is_down: bool = False
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Look:
+        """From an address; what it has wrong is left out."""
+        sort, at = query.get("sort", ""), query.get("page", "")
+        return cls(
+            query.get("state"),
+            query.get("find", ""),
+            sort if sort in dict(_COLUMNS) else "gateway",
+            query.get("down") == "1",
+            max(1, int(at)) if at.isascii() and at.isdecimal() and len(at) < 7 else 1,
+        )
+
+    def address(self) -> str:
+        """The page's address; what is usual is left out."""
+        given = {"state": self.state, "find": self.find or None, "down": 1 if self.is_down else None,
+                 "sort": None if self.sort == "gateway" else self.sort,
+                 "page": None if self.page == 1 else self.page}  # fmt: skip
+        return address("/", **given)
+
+    def pagination(self) -> dict[str, Any]:
+        """As the table takes it."""
+        return {"rowsPerPage": 25, "sortBy": self.sort, "descending": self.is_down, "page": self.page}
+
+
+async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) -> None:
     """Builds the page, and renews it when a table has changed, and every so many of the live ``ticks``."""
+    state = look.state
     fleet = await to_thread(reader.read)
     with page("Fleet", "/"):
         top = ui.element("div").classes("top-of-fleet")
@@ -75,19 +115,31 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, state: str |
                     ],
                     rows=[],
                     row_key="gateway",
-                    pagination={"rowsPerPage": 25, "sortBy": "gateway"},
-                ).props('flat dense :grid="window.innerWidth < 700"')
+                    pagination=look.pagination(),
+                ).props('flat dense binary-state-sort :grid="window.innerWidth < 700"')
                 for name, template in _CELLS.items():
                     table.add_slot(f"body-cell-{name}", template)
                 table.add_slot("item", _GRID)
             with head:
                 ui.element("span").classes("gap")
-                find = ui.input(placeholder="find").props(
+                find = ui.input(placeholder="find", value=look.find).props(
                     'dense outlined clearable debounce=150 aria-label="Find a mast"'
                 )
                 find.bind_value_to(table, "filter")
                 ui.link("CSV", "/csv/fleet").classes("export").props("download")
             sites = ChartCard("Sites", "/csv/fleet", tall=True)
+            # In the browser, as a link is: the server has nothing to do with it.
+            sites.chart.on("chart:click", js_handler=_OPEN)
+
+    def looked() -> None:
+        """Puts into the browser's line how the list is looked at now."""
+        now = table.pagination
+        sort, is_down = now.get("sortBy") or "gateway", bool(now.get("descending"))
+        there = Look(state, find.value or "", sort, is_down, now.get("page") or 1).address()
+        ui.run_javascript(f"history.replaceState(null, '', {json.dumps(there)})")
+
+    table.on_pagination_change(looked)
+    find.on_value_change(looked)
 
     def show(fleet: Fleet) -> None:
         shown = rows(fleet, state, time.time())

@@ -20,6 +20,21 @@ _DARK: Final = """() => {
     location.reload();
 }"""
 
+# A slot for the head would be made anew, and lose the focus, whenever a row changes.
+_SORT_BY_KEY: Final = """<script>
+    const sorted = (th) => !th.classList.contains('sorted') ? 'none'
+        : th.classList.contains('sort-desc') ? 'descending' : 'ascending';
+    new MutationObserver(() => document.querySelectorAll('th.sortable').forEach((th) => {
+        th.tabIndex = 0;
+        if (th.ariaSort !== sorted(th)) th.ariaSort = sorted(th);
+    })).observe(document, {subtree: true, childList: true, attributeFilter: ['class']});
+    document.addEventListener('keydown', (event) => {
+        if (!['Enter', ' '].includes(event.key) || !event.target.matches('th.sortable')) return;
+        event.preventDefault();
+        event.target.click();
+    });
+</script>"""
+
 
 def address(path: str, **query: object) -> str:
     """A page's address; what is None is left out."""
@@ -62,6 +77,8 @@ def page(title: str, here: str) -> Iterator[None]:
     ui.dark_mode({"1": True, "0": False}.get(request.cookies.get("dark", "")))
     ui.page_title(f"{title} · fieldgate")
     ui.add_css(_STYLE)
+    ui.add_head_html(_SORT_BY_KEY)
+    skip = ui.link("To the content").classes("skip")
     with ui.element("header").classes("top"):
         ui.link("fieldgate", "/").classes("brand")
         with ui.element("nav").props('aria-label="Pages"'):
@@ -76,7 +93,11 @@ def page(title: str, here: str) -> Iterator[None]:
                 )
         dark = ui.button(icon="contrast").props('flat round dense aria-label="Dark or light"')
         dark.on("click", js_handler=_DARK)
-    with ui.element("div").classes("body"):
+    with ui.element("div").classes("body").props("tabindex=-1") as body:
+        skip.props["href"] = f"#{body.html_id}"
+        if here != "/mast":
+            # The head's links show already where one is.
+            ui.label(title).classes("unseen").props('role="heading" aria-level="1"')
         yield
 
 

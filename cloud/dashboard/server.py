@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cloud.config import CloudConfig
 from cloud.dashboard.audience import Audience
 from cloud.dashboard.commands import CommandSender
-from cloud.dashboard.fleet_page import fleet_page
+from cloud.dashboard.fleet_page import Look, fleet_page
 from cloud.dashboard.frame import moment
 from cloud.dashboard.lists import lists_page
 from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
@@ -163,8 +163,9 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
     app.add_middleware(SameSite, hosts=None if audience.users else hosts)
 
     @ui.page("/", response_timeout=30)
-    async def _fleet(request: HttpRequest, state: str | None = None) -> None:
-        await unopened.add(fleet_page(audience.fleet(_user(request)), changed, ticks, state))
+    async def _fleet(request: HttpRequest) -> None:
+        look = Look.of(request.query_params)
+        await unopened.add(fleet_page(audience.fleet(_user(request)), changed, ticks, look))
 
     @ui.page("/mast/{gateway}", response_timeout=30)
     async def _mast(gateway: str, request: HttpRequest) -> None:

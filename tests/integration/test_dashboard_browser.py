@@ -169,6 +169,48 @@ def test_a_late_correction_appears_by_itself(chromium: Chromium, url: str, lake:
     looks_well(page, url)
 
 
+FIRST = "[...document.querySelectorAll('tbody tr td:first-child')].map(each => each.textContent.trim())[0]"
+GROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+def test_the_fleets_list_is_in_its_address_and_goes_by_keys(chromium: Chromium, url: str) -> None:
+    page = chromium.page(1440, 900)
+    visit(page, f"{url}/?find=mast-0&sort=wind&down=1", "mast-03")
+    assert HOSTILE not in page.text("tbody")
+    assert page.run("document.querySelector('[aria-sort=descending]').textContent").startswith("wind, m/s")
+    page.press("Tab", 9)
+    assert page.run("document.activeElement.textContent") == "To the content"
+    assert page.run("document.activeElement.getBoundingClientRect().top") >= 0
+    page.run("document.querySelector('th').focus()")
+    assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.press("Enter", 13)
+    eventually(lambda: page.run("location.search"), 20, until=lambda text: text == "?find=mast-0")
+    page.see("[aria-sort=ascending]", lambda text: text.startswith("mast"))
+    assert page.run("document.activeElement.textContent").startswith("mast")
+    page.press("Enter", 13)
+    eventually(lambda: page.run("location.search"), 20, until=lambda text: text == "?find=mast-0&down=1")
+    assert page.run(FIRST) == "mast-03"
+    chart = "getElement(Number(document.querySelector('.chart').id.slice(1))).chart"
+    page.run(f"void {chart}.trigger('click', {{name: 'mast-02'}})")
+    page.see("main", lambda text: "over time" in text)
+    assert page.run("location.pathname") == "/mast/mast-02"
+    looks_well(page, url)
+
+
+def test_dark_follows_the_machine_until_it_is_chosen(chromium: Chromium, url: str) -> None:
+    page = chromium.page(390, 844)
+    for scheme, ground in (("dark", "rgb(16, 22, 28)"), ("light", "rgb(243, 245, 248)")):
+        page.prefer(scheme)
+        page.open(f"{url}/alerts")
+        page.see("main", lambda text: HOSTILE in text)
+        assert eventually(lambda: page.run(GROUND), 20, until=lambda shown: shown == ground)  # noqa: B023
+        assert page.run("document.querySelector('[aria-level=\"1\"]').textContent") == "Alerts"
+    page.set_cookie(url, "dark", "1")
+    page.open(f"{url}/alerts")
+    assert eventually(lambda: page.run(GROUND), 20, until=lambda shown: shown == "rgb(16, 22, 28)")
+    looks_well(page, url)
+
+
 BANDS = "getOption().series[2].markArea.data.map((band) => band[0].name)"
 
 

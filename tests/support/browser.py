@@ -152,6 +152,11 @@ class Page:
         """A cookie for a site."""
         self._browser.call("Network.setCookie", self._session, url=url, name=name, value=value)
 
+    def prefer(self, scheme: str) -> None:
+        """The machine is set to ``dark`` or ``light``."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._browser.call("Emulation.setEmulatedMedia", self._session, features=features)
+
     def run(self, script: str) -> Any:
         """The value of an expression, of a promise once it is kept."""
         answer = self._browser.call(
