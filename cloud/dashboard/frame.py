@@ -131,6 +131,7 @@ class ChartCard:
 
     def __init__(self, title: str, csv: str, *, wide: bool = False, tall: bool = False) -> None:
         with card(title, wide=wide) as head:
+            self._subject = ui.label().classes("soft subject")
             self._words = ui.label().classes("missing").props('role="status"')
             self.chart = ui.echart({}).classes("chart tall" if tall else "chart")
             self.chart.props(f'role="img" aria-label={json.dumps(title)}')
@@ -143,10 +144,26 @@ class ChartCard:
             "click",
             js_handler=f"""(event) => {{
                 event.preventDefault();
-                const link = document.createElement('a');
-                const backgroundColor = getComputedStyle(document.body).backgroundColor;
-                link.href = getElement({self.chart.id}).chart.getDataURL({{pixelRatio: 2, backgroundColor}});
-                link.download = '{name}.png';
+                const link = document.createElement('a'), plot = getElement({self.chart.id}).chart;
+                const colours = getComputedStyle(document.body), backgroundColor = colours.backgroundColor;
+                const drawn = plot.renderToCanvas({{pixelRatio: 2, backgroundColor}});
+                const {{text = '', subtext = ''}} = plot.getOption().title?.[0] ?? {{}};
+                const lines = text ? [text, ...subtext.split('\\n')] : [], top = 36 * lines.length;
+                const whole = Object.assign(document.createElement('canvas'),
+                    {{width: drawn.width, height: drawn.height + top}});
+                const pen = whole.getContext('2d');
+                pen.fillStyle = backgroundColor;
+                pen.fillRect(0, 0, whole.width, whole.height);
+                pen.fillStyle = colours.color;
+                lines.forEach((line, at) => {{
+                    pen.font = (at ? '24px' : '600 28px') + ' system-ui, sans-serif';
+                    pen.fillText(line, 16, 32 + 36 * at, whole.width - 32);
+                }});
+                pen.drawImage(drawn, 0, top);
+                const days = (lines[2] ?? '').match(/\\d{{4}}-\\d\\d-\\d\\d/g) ?? [];
+                const name = [text || '{name}', ...days].join('_');
+                link.href = whole.toDataURL();
+                link.download = name.replace(/[^\\w.-]+/g, '-') + '.png';
                 link.click();
             }}""",
         )
@@ -156,6 +173,8 @@ class ChartCard:
         is_words = isinstance(drawn, str)
         self._words.set_text(drawn if isinstance(drawn, str) else "")
         self._words.set_visibility(is_words)
+        subject = "" if isinstance(drawn, str) else drawn.get("title", {}).get("subtext", "")
+        self._subject.set_text(subject.partition("\n")[0])
         self.chart.set_visibility(not is_words)
         if not isinstance(drawn, str):
             self.chart.options.clear()

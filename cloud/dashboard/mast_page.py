@@ -32,9 +32,10 @@ from cloud.dashboard.frame import (
 )
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
+from cloud.dashboard.plots import described
 from cloud.errors import CloudError
 from cloud.masts.mast import DAY_MS, details, read_mast
-from cloud.masts.numbers import CHARTS, View, series, summary
+from cloud.masts.numbers import CHARTS, View, series, subject, summary
 from cloud.masts.reading import Frame, LakeReader, Span
 
 _SPANS: Final = (
@@ -118,12 +119,25 @@ def draw(view: View, name: str) -> dict[str, Any] | str:
         or (name == "turbulence" and len(frame.rows) < 2)
         or (name == "rain" and not any(frame.column("intervals")))
     ):
-        return "Nothing to draw from in this time."
-    if name == "diurnal":
-        return charts.diurnal(
-            frame, view.channel.unit, is_direction=view.channel.quantity == "wind_direction"
+        needs = (
+            " It needs two bins of speed with three intervals above 3 m/s." if name == "turbulence" else ""
         )
-    return charts.DRAW[name](frame)
+        return f"Nothing to draw from in this time.{needs}"
+    if name == "diurnal":
+        is_direction = view.channel.quantity == "wind_direction"
+        drawn = charts.diurnal(frame, view.channel.unit, is_direction=is_direction)
+    else:
+        drawn = charts.DRAW[name](frame)
+    span = view.span
+    extent = f"{moment(span.begin_ms)} to {moment(span.end_ms)} UTC"
+    if "intervals" in frame.columns and name != "shear":
+        extent += f", {sum(frame.column('intervals')):,} intervals"
+    return described(drawn, f"{span.gateway}: {_TITLES[name]}", subject(view, name), extent)
+
+
+def _about_series(view: View, drawn: dict[str, Any], begin_ms: int, end_ms: int) -> dict[str, Any]:
+    extent = f"{moment(begin_ms)} to {moment(end_ms)} UTC, {view.span.interval_s / 60:g}-minute statistics"
+    return described(drawn, f"{view.mast.gateway}: over time", view.channel.name, extent)
 
 
 def _series(view: View, begin_ms: int, end_ms: int) -> Frame:
@@ -241,12 +255,11 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
                     _table(title, found, mast.gateway)
 
     show(read)
-    top_chart.show(
-        over_time.series(
-            read.series, channel.name, channel.unit, span.begin_ms, span.end_ms,
-            is_direction=channel.quantity == "wind_direction", bands=read.bands,
-        )
+    drawn = over_time.series(
+        read.series, channel.name, channel.unit, span.begin_ms, span.end_ms,
+        is_direction=channel.quantity == "wind_direction", bands=read.bands,
     )  # fmt: skip
+    top_chart.show(_about_series(view, drawn, span.begin_ms, span.end_ms))
     top_chart.chart.on(
         "chart:datazoom",
         zoom.moved,
@@ -310,7 +323,9 @@ class _Zoom:
             return
         data: list[dict[str, Any]] = [{"data": each} for each in over_time.series_data(frame)]
         data[over_time.VALUE]["markArea"] = self.read.bands
-        self._chart.chart.run_chart_method("setOption", {"series": data})
+        self._chart.chart.run_chart_method(
+            "setOption", _about_series(self.read.view, {"series": data}, begin, end)
+        )
         if seen != (0.0, 100.0):
             there = self._request.address(
                 self._path,

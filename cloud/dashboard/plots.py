@@ -44,6 +44,17 @@ def legend(*names: str) -> Options:
     return {"textStyle": {"color": INK}, "top": 2, "itemHeight": 9, "itemWidth": 16, "data": list(names)}
 
 
+def described(drawn: Options, title: str, subject: str, extent: str) -> Options:
+    """With what a screen reader says of it, and what a saved picture has above it."""
+    words = {"enabled": True, "label": {"description": f"{title}. {subject}. {extent}."}}
+    # ECharts doesn't draw a title that isn't shown; the card and the picture have it from here.
+    return {
+        **drawn,
+        "title": {"show": False, "text": title, "subtext": f"{subject}\n{extent}"},
+        "aria": words,
+    }
+
+
 def rounded(value: float | None, digits: int = 4) -> float | None:
     """A number as short as a screen needs it; null for what is none."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")

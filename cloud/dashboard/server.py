@@ -207,7 +207,8 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
                 )
         except CloudError as error:
             return PlainTextResponse(f"{error}\n", 404)
-        return as_csv(frame, f"{gateway}-{chart}")
+        days = f"{moment(span.begin_ms, '%Y-%m-%d')}_{moment(span.end_ms, '%Y-%m-%d')}"
+        return as_csv(frame, f"{gateway}-{chart}_{days}")
 
     async def look() -> None:
         unopened.prune()

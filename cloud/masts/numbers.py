@@ -287,6 +287,24 @@ CHARTS: Final[dict[str, Callable[[View], Frame]]] = {
 """The numbers of each chart, by its name in the CSV's address."""
 
 
+def subject(view: View, name: str) -> str:
+    """What a chart is of: its channels, in words."""
+    cup, quantity = view.cup, {"irradiance": "irradiance", "rain": "precipitation"}.get(name)
+    twin, vane = cup.twin if cup else None, view.mast.vane_for(cup)
+    named = {
+        "wind-rose": (cup, vane), "distribution": (cup,), "turbulence": (cup,), "diurnal": (view.channel,),
+        "pair": (cup,), "shadow": (cup, vane),
+    }.get(name, tuple(view.mast.of(quantity)[:1]) if quantity else ())  # fmt: skip
+    if name == "rain" and view.channel.quantity == quantity:
+        named = (view.channel,)
+    texts = [each.name for each in named if each is not None]
+    if name in ("pair", "shadow") and twin:
+        texts.insert(1, twin)
+    if name == "wind-rose":
+        texts.append("16 sectors")
+    return ", ".join(texts) or {"shear": "cups", "recovery": "all channels"}.get(name, "mast")
+
+
 def summary(view: View) -> Frame:
     """The span in numbers: wind of the cup, and means of ``mast``; those that can't be had are null."""
     cup = view.cup

@@ -136,6 +136,12 @@ def test_each_chart_exports_what_it_shows(chromium: Chromium, url: str) -> None:
     )
     saved = eventually(lambda: page.run("saved"), 20, until=lambda found: len(found) == 11)
     assert all(name.endswith(".png") and len(data) > 5_000 for name, data in saved)
+    rose = "mast-01-Wind-rose_2026-11-19_2026-11-21.png"
+    assert rose in [name for name, _ in saved]
+    assert len({name for name, _ in saved}) == 11
+    said = page.run("[...document.querySelectorAll('.chart')].map(each => each.ariaLabel)")
+    assert "mast-01: Wind rose. cup-50m-a.wind_speed, vane-48m.wind_direction, 16 sectors. " in " ".join(said)
+    assert sum("2026-11-19 00:00 to 2026-11-21 00:00 UTC" in each for each in said) == 11
     assert {data[:22] for _, data in saved} == {"data:image/png;base64,"}
     looks_well(page, url)
 
@@ -156,6 +162,9 @@ def test_a_zoom_refines_and_has_an_address(chromium: Chromium, url: str) -> None
     address = eventually(lambda: page.run("location.search"), 20, until=lambda text: "to=" in text)
     assert "from=2026-11-19T12" in address
     assert "channel=cup-50m-a.wind_speed" in address
+    assert "2026-11-19 12:00 to 2026-11-20 06:00" in page.run(
+        "document.querySelector('.chart.tall').ariaLabel"
+    )
     looks_well(page, url)
 
 
