@@ -132,6 +132,8 @@ def draw(view: View, name: str) -> dict[str, Any] | str:
     extent = f"{moment(span.begin_ms)} to {moment(span.end_ms)} UTC"
     if "intervals" in frame.columns and name != "shear":
         extent += f", {sum(frame.column('intervals')):,} intervals"
+    elif name in ("pair", "irradiance"):
+        extent += f", {len(frame.rows):,} intervals"
     return described(drawn, f"{span.gateway}: {_TITLES[name]}", subject(view, name), extent)
 
 
