@@ -13,6 +13,9 @@ from urllib.parse import quote, urlencode
 
 from nicegui import Client, ui
 
+from cloud.errors import CloudError
+from cloud.masts.mast import DAY_MS
+
 _STYLE: Final = Path(__file__).with_name("style.css")
 _DARK: Final = """() => {
     const dark = !document.body.classList.contains('body--dark');
@@ -40,6 +43,24 @@ def address(path: str, **query: object) -> str:
     """A page's address; what is None is left out."""
     given = {name.rstrip("_"): value for name, value in query.items() if value is not None}
     return quote(path) + ("?" + urlencode(given) if given else "")
+
+
+def time_ms(text: str | None) -> int | None:
+    """A day or time of an address, UTC unless it says otherwise. Raises CloudError."""
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise CloudError(f"{text[:40]!r} is no time such as 2026-11-23 or 2026-11-23T12:00") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def end_ms(text: str | None) -> int | None:
+    """As ``time_ms``, not included; a day is in it to its end. Raises CloudError."""
+    at = time_ms(text)
+    is_day = text is not None and len(text) == len("2026-11-23")
+    return at + DAY_MS if at is not None and is_day else at
 
 
 def moment(ms: float | None, spec: str = "%Y-%m-%d %H:%M") -> str:

@@ -8,7 +8,6 @@ import time
 from asyncio import to_thread
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from nicegui import ui
@@ -22,6 +21,7 @@ from cloud.dashboard.frame import (
     address,
     around,
     card,
+    end_ms,
     is_open,
     missing,
     moment,
@@ -29,6 +29,7 @@ from cloud.dashboard.frame import (
     page,
     table,
     tiles,
+    time_ms,
 )
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
@@ -71,24 +72,6 @@ class Request:
         query = {"channel": self.channel, "from_": self.begin, "to": self.end, "interval": self.interval_s,
                  "marks": "without" if self.is_clean else None}  # fmt: skip
         return address(path, **(query | other))
-
-
-def time_ms(text: str | None) -> int | None:
-    """A day or time of an address, UTC unless it says otherwise. Raises CloudError."""
-    if not text:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise CloudError(f"{text[:40]!r} is no time such as 2026-11-23 or 2026-11-23T12:00") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def end_ms(text: str | None) -> int | None:
-    """As ``time_ms``, not included; a day is in it to its end. Raises CloudError."""
-    at = time_ms(text)
-    is_day = text is not None and len(text) == len("2026-11-23")
-    return at + DAY_MS if at is not None and is_day else at
 
 
 def open_view(reader: LakeReader, request: Request) -> View:
