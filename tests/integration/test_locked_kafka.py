@@ -103,9 +103,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
 def place(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the page's commands ran: ``cloud.toml`` has the login of an operator, made by them."""
     place = tmp_path_factory.mktemp("operator")
-    (users,) = (block for block in blocks("docs/operate-cluster.md", "toml") if "[users]" in block.text)
+    (users,) = (block for block in blocks("docs/secure-cluster.md", "toml") if "[users]" in block.text)
     (commands,) = (
-        block.text for block in blocks("docs/operate-cluster.md", "sh") if "test_locked_kafka" in block.mark
+        block.text for block in blocks("docs/secure-cluster.md", "sh") if "test_locked_kafka" in block.mark
     )
     text = users.text.replace("# topics", "topics")
     (place / "cloud.toml").write_text(f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n{text}')

@@ -14,7 +14,7 @@ _REMEDIES: Final = {
     "certificate": "a certificate that is valid for the name in bootstrap_servers: the broker's, or ours",
     "protocol": "correct security.protocol in [kafka.properties], or the port",
     "config": "correct [kafka.properties], or the files it names",
-    "permission": "fieldgate provision gateway gives it: docs/operate-cluster.md",
+    "permission": "fieldgate provision gateway gives it: docs/secure-cluster.md",
     "topic": "fieldgate provision topics",
     "quota": "a higher rate in [users] of cloud.toml, or fewer readings",
     "unreachable": "name, port, firewall",
