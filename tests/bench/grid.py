@@ -6,7 +6,7 @@ One to five topics with 200 messages a second each, one and four partitions, pay
 bytes: how long until Kafka has appended a message (produce) and until a consumer has it (fetch), the
 processor time of all programs together, and bytes a second when as much is published as goes. Without
 Kafka a subscriber of Mosquitto takes them, and produce is until Mosquitto's PUBACK. A round takes about
-18 minutes. Writes docs/results/grid.jsonl and, from it, docs/performance.md.
+18 minutes. Writes docs/results/grid.jsonl and, from it, docs/results/grid.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Results of peers and grid: in docs/results, and from there in tables and a picture of docs/performance.md.
+"""Results of peers and grid: in docs/results, and from there in tables and a picture of two pages.
 
+docs/performance.md has the peers, docs/results/grid.md the grid.
 A file of results has a line of JSON with what all of it shares, then one for each measurement. A block of
-the page between ``<!-- results: NAME -->`` and ``<!-- end -->`` is written anew, all else stays: after
+a page between ``<!-- results: NAME -->`` and ``<!-- end -->`` is written anew, all else stays: after
 each measurement, and by ``make bench BENCH=page``.
 """
 
@@ -83,13 +84,13 @@ def record(
 
 
 def write(results: Path = RESULTS) -> None:
-    """Write the page beside the directory of results, and the picture into it."""
+    """Write the pages beside and in the directory of results, and the picture into it."""
     for path, text in rendered(results).items():
         path.write_text(text, encoding="utf-8")
 
 
 def rendered(results: Path = RESULTS) -> dict[Path, str]:
-    """The page and its picture as they should be."""
+    """The pages that are there, and the picture, as they should be."""
     files: dict[Path, str] = {}
 
     def block(match: re.Match[str]) -> str:
@@ -103,8 +104,9 @@ def rendered(results: Path = RESULTS) -> dict[Path, str]:
             files[results / "grid.svg"] = _picture(rows)
         return f"{begin}\n{origin.format(**shared)}" + "\n\n".join(paragraphs) + f"\n\n{end}"
 
-    page = results.parent / "performance.md"
-    files[page] = _BLOCK.sub(block, page.read_text(encoding="utf-8"))
+    for page in (results.parent / "performance.md", results / "grid.md"):
+        if page.exists():
+            files[page] = _BLOCK.sub(block, page.read_text(encoding="utf-8"))
     return files
 
 
@@ -181,7 +183,7 @@ def _grid(shared: Row, rows: Sequence[Row]) -> Iterable[str]:
             (f"{label}, topics: {count}", *(_fetch(cells.get(key), thesis.get(key)) for key in keys))
         )
     yield _table(("", *(f"{int(size):,} B" for size in sizes)), lines)
-    yield "![Produce and fetch over the payload](results/grid.svg)"
+    yield "![Produce and fetch over the payload](grid.svg)"
     yield "As fast as it goes, kB/s, slowest and fastest payload (the thesis' `bps` taken as bytes):"
     lines = []
     for key, theirs in _thesis("throughput").items():

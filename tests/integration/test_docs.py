@@ -49,7 +49,7 @@ PAGES: Final = [
     "CONTRIBUTING.md",
     *(f"docs/{p.name}" for p in sorted((PROJECT / "docs").glob("*.md"))),
 ]
-TOUR: Final = ["docs/install.md", "docs/operate-mast.md", "docs/operate-cluster.md"]
+TOUR: Final = [f"docs/{name}.md" for name in ("install", "operate-mast", "operate-cluster", "simulate")]
 """Pages whose shell blocks build on each other. The analysts' pages: tests/unit/cloud/lake/test_pages.py."""
 _BLOCK: Final = re.compile(
     r"^(?:<!-- (?P<mark>[^>]*) -->\n)?```(?P<tag>\w+)\n(?P<text>.*?)^```$", re.M | re.S

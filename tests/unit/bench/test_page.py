@@ -1,4 +1,4 @@
-"""The measured part of docs/performance.md is what the committed results give."""
+"""The measured parts of docs/performance.md and docs/results/grid.md are what the committed results give."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ GRID: dict[str, Any] = {"rate_per_topic": 200, "seconds": 5.0}
 SHARED = {"date": "2026-11-23", "commit": "abc", "cores": 2, "load_before": 0.1, "rounds": 3}
 
 
-def test_the_committed_page_and_picture_are_what_the_committed_results_give() -> None:
+def test_the_committed_pages_and_picture_are_what_the_committed_results_give() -> None:
+    assert {path.name for path in rendered(RESULTS)} == {"performance.md", "grid.md", "grid.svg"}
     assert {path: path.read_text(encoding="utf-8") for path in rendered(RESULTS)} == rendered(RESULTS)
 
 

@@ -23,13 +23,14 @@ from gateway.config.template import bounds, toml
 
 DOCS = Path(__file__).parents[4] / "docs"
 TEXT = "\n".join(
-    (DOCS / page).read_text(encoding="utf-8") for page in ("configure.md", "sensors.md", "forward.md")
+    (DOCS / page).read_text(encoding="utf-8")
+    for page in ("configure.md", "sensors.md", "forward.md", "simulate.md")
 )
 
 PLACES: dict[str, tuple[str, type[Any]]] = {
     **{f"[{name}]": (rf"## \[{name}\]", kind) for name, kind in SECTIONS.items()},
-    "simulated": (r"## \[board\]", SimulatedOptions),
-    "replay": (r"## \[board\]", ReplayOptions),
+    "simulated": (r"## Board `simulated`", SimulatedOptions),
+    "replay": (r"## Board `replay`", ReplayOptions),
     "[[sensor]]": (r"## \[\[sensor\]\]", model.SensorCommon),
     "[[forward]]": (r"## \[\[forward\]\]", ForwardConfig),
     "[[downlink]]": (r"## \[\[downlink\]\]", DownlinkConfig),
@@ -105,7 +106,7 @@ def test_default_and_bounds_in_the_docs_are_the_codes(place: str, name: str) -> 
     heading, kind = PLACES[place]
     key = next(key for key in keys_of(kind) if key.name == name)
     rows = _rows(heading)
-    assert name in rows, f"no row for {name} below {heading} in configure.md, sensors.md and forward.md"
+    assert name in rows, f"no row for {name} below {heading} in the pages of keys"
     default, unit, _ = rows[name]
     if (place, name) not in {("[[forward]]", "quantity"), ("[[forward]]", "unit"), ("[[forward]]", "path"),
                              ("[[forward]]", "channel"), ("[[forward]]", "raw_unit")}:  # fmt: skip

@@ -526,7 +526,7 @@ def test_documentation_names_every_key() -> None:
     from gateway.config.quality_rules import QualityRules
     from gateway.config.quantities import QuantityConfig
 
-    pages = ("configure", "sensors", "forward")
+    pages = ("configure", "sensors", "forward", "simulate")
     text = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in pages)
     sections = (
         model.GatewayConfig,

@@ -198,9 +198,10 @@ def test_the_documentation_has_every_default() -> None:
     for key in (field.name for field in fields(QualityRules) if field.name != "off"):
         cells = " | ".join(_cell(getattr(DEFAULTS[quantity], key)) for quantity in quantities)
         assert f"| `{key}` | {cells} |" in text
-    configure = (Path(__file__).parents[4] / "docs" / "configure.md").read_text()
-    for key in (field.name for kind in (QualityRules, Fault) for field in fields(kind)):
-        assert f"\n| `{key}` | " in configure
+    for page, kind in (("configure", QualityRules), ("simulate", Fault)):
+        text = (Path(__file__).parents[4] / "docs" / f"{page}.md").read_text()
+        for key in (field.name for field in fields(kind)):
+            assert f"\n| `{key}` | " in text
 
 
 def _cell(default: tuple[float, float] | float | None) -> str:
