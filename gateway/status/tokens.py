@@ -1,9 +1,8 @@
 """Access by token: compared in constant time, and for a limited time.
 
-Guessing is rate-limited by address: after five wrong tokens within a minute no further one from there is
-compared until the oldest is a minute old. A device's wrong token that comes again and again is one guess:
-behind an address there may be others with a right one. Against many addresses the token's length alone
-protects.
+Guessing is rate-limited by address: after five wrong tokens within a minute no further one of the page's is
+compared until the oldest is a minute old. Against many addresses the token's length alone protects; so it
+does a device's everywhere: behind an address there may be others with a wrong one.
 """
 
 from __future__ import annotations
@@ -124,7 +123,10 @@ class Guesses:
 
 
 class DeviceTokens:
-    """Which device a token is, by the SHA-256 of each; called by any thread."""
+    """Which device a token is, by the SHA-256 of each; called by any thread.
+
+    A right one always has access. Five wrong ones and their sender has to wait; one again and again is one.
+    """
 
     def __init__(self, devices: Mapping[bytes, str], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._devices = devices
@@ -133,20 +135,19 @@ class DeviceTokens:
 
     def admit(self, offered: str | None, peer: str) -> str | Access:
         """The device of a token that came from an address, or why it has no access."""
+        digest = b"" if offered is None else _digest(offered)
+        # By the digest: how long that takes reveals nothing about a token.
+        if (device := self._devices.get(digest)) is not None:
+            return device
         with self._lock:
-            digest = None if offered is None else _digest(offered)
-            if digest is not None and self._guesses.is_known(peer, hash(digest)):
+            if self._guesses.is_known(peer, hash(digest)):
                 return Access.WRONG
             if self._guesses.must_wait(peer):
                 return Access.WAIT
-            if digest is None:
+            if not digest:
                 return Access.MISSING
-            # By the digest: how long that takes reveals nothing about a token.
-            device = self._devices.get(digest)
-            if device is None:
-                self._guesses.count(peer, hash(digest))
-                return Access.WRONG
-            return device
+            self._guesses.count(peer, hash(digest))
+            return Access.WRONG
 
 
 def _digest(token: str) -> bytes:

@@ -207,6 +207,9 @@ def test_a_tokens_device_posts_its_own_readings_only(readings: PostedReadings, t
         # One that comes again and again is one guess: behind its address there may be others.
         assert [with_token("another") for _ in range(6)] == [401] * 6
         assert [with_token(f"another{number}") for number in range(5)] == [401] * 4 + [429]
+        # Those others: behind one address there may be a whole site.
+        assert with_token(TOKEN) == 200
+        assert with_token("another5") == 429
 
 
 @pytest.mark.parametrize("line", ["logger-3", "LOGGER " + "0" * 64, "logger-3 " + "0" * 63, "a b c"])
