@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -31,29 +31,46 @@ class _Channel:
 
 
 class Latest:
-    """By mast and channel, the first 10,000 channels; what is older than the newest changes nothing."""
+    """By mast and channel; what is older than the newest changes nothing.
+
+    Of more than 10,000 channels those are let go of which nothing new came for longest.
+    """
 
     def __init__(self) -> None:
         self._masts: dict[str, dict[str, _Channel]] = {}
-        self.channels = 0
+        # Those with the oldest news first.
+        self._order: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def take(self, arrived: Iterable[tuple[Reading, int]]) -> None:
         """Readings, each with Kafka's time; those that come a second time count once."""
         for given, at_us in arrived:
             # Without what nobody shows, up to 64 KiB of each channel.
             reading = given if given.extra is None else replace(given, extra=None)
+            place = reading.gateway, reading.channel
             held = self._masts.get(reading.gateway, {}).get(reading.channel)
             if held is None:
-                if self.channels >= _MOST_CHANNELS:
-                    continue
                 held = _Channel(reading, at_us)
                 self._masts.setdefault(reading.gateway, {})[reading.channel] = held
-                self.channels += 1
+                self._order[place] = None
+                if self.channels > _MOST_CHANNELS:
+                    self._let_one_go()
             elif (reading.time_us, reading.seq) <= (held.reading.time_us, held.reading.seq):
                 continue
+            self._order.move_to_end(place)
             held.reading, held.arrived_us = reading, max(at_us, held.arrived_us)
             if reading.value is not None:
                 held.values.append(reading.value)
+
+    def _let_one_go(self) -> None:
+        (gateway, channel), _ = self._order.popitem(last=False)
+        del self._masts[gateway][channel]
+        if not self._masts[gateway]:
+            del self._masts[gateway]
+
+    @property
+    def channels(self) -> int:
+        """How many are held."""
+        return len(self._order)
 
     @property
     def masts(self) -> list[str]:
