@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -52,7 +53,9 @@ def replacing(path: Path, ownership: Ownership | None = None) -> Iterator[Binary
     """
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
-        with new.open("xb") as file:
+        # Whoever opened it while it was anybody's to read would read what comes, too.
+        mode = 0o666 if ownership is None else 0o600
+        with open(new, "xb", opener=partial(os.open, mode=mode)) as file:
             if ownership is not None:
                 if (ownership.uid, ownership.gid) != (os.geteuid(), os.getegid()):
                     # Not permitted: then the file must not silently become another's.
@@ -65,6 +68,19 @@ def replacing(path: Path, ownership: Ownership | None = None) -> Iterator[Binary
     except BaseException:
         new.unlink(missing_ok=True)
         raise
+    sync_directory(path.absolute().parent)
+
+
+def write_secret(path: Path, content: str) -> None:
+    """Make a file, mode 0600. Raises OSError, also where anything has its name; then nothing changed."""
+    with open(path, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink()
+            raise
     sync_directory(path.absolute().parent)
 
 

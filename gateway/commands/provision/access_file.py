@@ -19,7 +19,7 @@ from cloud.toml_source import leaves
 from cloud.wire.identities import KEY
 from gateway.commands.arguments import CommandError, os_problem
 from gateway.config.secrets import KINDS
-from gateway.system.atomic_file import Ownership, write_atomic
+from gateway.system.atomic_file import Ownership, write_atomic, write_secret
 
 _HEAD: Final = (
     "# {id}'s access to Kafka. On the mast: fieldgate init --access FILE. It holds a secret: delete it then."
@@ -68,8 +68,7 @@ class Access:
         for name, table in tables.items():
             lines += [f"\n[{name}]", *(_line(json.dumps(key), value) for key, value in table.items())]
         try:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write("\n".join((*lines, "")))
+            write_secret(path, "\n".join((*lines, "")))
         except OSError as error:
             raise CommandError(os_problem(error, path, "name another file with -o")) from error
 

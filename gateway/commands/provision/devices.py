@@ -7,11 +7,13 @@ alone takes somebody out. Passwords and tokens are random, shown once or written
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import secrets
 import tomllib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import pbkdf2_hmac, sha256
 from pathlib import Path
@@ -22,7 +24,7 @@ from gateway.commands.arguments import OK, CommandError, os_problem
 from gateway.commands.provision.mosquitto_files import Device
 from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.mqtt_proxy import read_access, read_users
-from gateway.system.atomic_file import Ownership, ownership_of, write_atomic
+from gateway.system.atomic_file import Ownership, ownership_of, write_atomic, write_secret
 
 _SECRET_BYTES: Final = 18
 _SALT_BYTES: Final = 12
@@ -65,11 +67,32 @@ class _File:
 def run(arguments: argparse.Namespace) -> int:
     """Write, or show with ``--dry-run``. Raises CommandError."""
     try:
-        return _Devices(arguments).provision()
+        with _alone(arguments.config.absolute().parent):
+            return _Devices(arguments).provision()
     except (ValueError, TypeError, RecursionError) as error:
         raise CommandError(f"{error}: nothing written") from error
     except OSError as error:
         raise CommandError(os_problem(error, remedy="writing it needs root (sudo)")) from error
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """The one call at a time for the configs of a directory: another would undo what this one has written.
+
+    Raises CommandError, OSError.
+    """
+    # Not on a file: each of them may be replaced by another.
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CommandError(
+                "another `provision devices` is at work: nothing written; repeat it"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class _Devices:
@@ -96,6 +119,9 @@ class _Devices:
         if not isinstance(name, str):
             return _File(Path(), owners, [], [])
         path, lines = self._arguments.config.absolute().parent / name, []
+        if path.is_symlink():
+            # Followed, it may lead root to any file; replaced, it would be a link no more.
+            raise CommandError(f"{path} is a link: name {path.readlink()} in the config")
         try:
             check(path)
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -130,8 +156,11 @@ class _Devices:
         said = [*self._removed(), *self._with_passwords(), *self._with_topics(), *self._with_tokens()]
         files = (self._access, self._passwords, self._tokens)
         changed = [file for file in files if file.lines != file.before]
-        if self._fresh and place is not None and place.exists() and not arguments.dry_run:
-            raise CommandError(f"{place} is there already: nothing written; name another file")
+        if self._fresh and place is not None and not arguments.dry_run:
+            if os.path.lexists(place):
+                raise CommandError(f"{place} is there already: nothing written; name another file")
+            if place.resolve() in (file.path.resolve() for file in files):
+                raise CommandError(f"{place} is one of the config's: nothing written; name another file")
         for line in said:
             print(line)
         if not changed:
@@ -139,7 +168,7 @@ class _Devices:
         if arguments.dry_run or not changed:
             return OK
         if self._fresh and place is not None:
-            write_atomic(place, "".join(self._fresh), Ownership(os.geteuid(), os.getegid(), 0o600))
+            write_secret(place, "".join(self._fresh))
         elif self._fresh:
             print("\nShown once; write them down:\n" + "".join(f"  {line}" for line in self._fresh))
         for file in changed:

@@ -24,7 +24,7 @@ from gateway.commands.arguments import OK, CommandError, os_problem
 from gateway.commands.provision import certificates
 from gateway.commands.provision import mosquitto_files as files
 from gateway.commands.provision.mosquitto_files import Device
-from gateway.system.atomic_file import Ownership, write_atomic
+from gateway.system.atomic_file import Ownership, write_atomic, write_secret
 
 _PASSWORD_BYTES: Final = 18
 _SECRET_MODE: Final = 0o600
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
             return _show(root, changed, fresh, quiet=why is not None)
         if arguments.passwords is not None and fresh:
             lines = "".join(f"{name} {password}\n" for name, password in fresh.items())
-            write_atomic(arguments.passwords, lines, _ownership(_SECRET_MODE))
+            write_secret(arguments.passwords, lines)
         for each in changed:
             _write(root, each)
     except OSError as error:

@@ -25,6 +25,7 @@ from cloud.wire.reading_records import GATEWAY_ID, RUN_ID
 from gateway.commands.arguments import CONFIG_PATH, OK, USAGE, CommandError, fail, os_problem
 from gateway.commands.provision.access_file import Access
 from gateway.commands.provision.identity import GatewayIdentity
+from gateway.system.atomic_file import write_secret
 
 _PASSWORD_BYTES: Final = 24
 
@@ -145,9 +146,7 @@ def _set(users: Users, fresh: dict[str, str], path: Path | None) -> None:
     lines = "".join(f"{name} {password}\n" for name, password in fresh.items())
     if path is not None:
         try:
-            with path.open("x") as file:
-                path.chmod(0o600)
-                file.write(lines)
+            write_secret(path, lines)
         except OSError as error:
             raise CommandError(os_problem(error, path, "name another file")) from error
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
@@ -171,6 +172,44 @@ def test_a_config_or_a_file_that_is_wrong_changes_nothing(
     captured = capsys.readouterr()
     assert ("there already" in captured.err, captured.out) == (True, "")
     assert not config.with_name("mqtt-users").exists()
+
+
+@pytest.mark.parametrize("name", ["gateway.toml", "http-tokens", "mqtt-users", "./mqtt-access", "link"])
+def test_what_is_handed_out_takes_no_place_of_the_config_s(
+    config: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One that leads to a file that isn't there yet.
+    config.with_name("link").symlink_to("http-tokens")
+    place = f"{config.parent}/{name}"
+    assert provision(config, "--token", "logger-3", "--device", "soil", "--passwords", place) == 1
+    captured = capsys.readouterr()
+    assert ("nothing written; name another file" in captured.err, captured.out) == (True, "")
+    assert sorted(each.name for each in config.parent.iterdir()) == ["gateway.toml", "link"]
+    assert config.read_text() == CONFIG
+
+
+def test_a_link_is_neither_followed_nor_replaced(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = config.parent / "elsewhere" / "tokens"
+    target.parent.mkdir()
+    config.with_name("http-tokens").symlink_to(target)
+    for there in (False, True):
+        assert provision(config, "--token", "logger-3") == 1
+        assert f"http-tokens is a link: name {target} in the config" in capsys.readouterr().err
+        assert (config.with_name("http-tokens").is_symlink(), target.exists()) == (True, there)
+        target.touch()
+    assert target.read_bytes() == b""
+
+
+def test_one_call_at_a_time(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = os.open(config.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        assert provision(config, "--token", "logger-3") == 1
+        assert "another `provision devices` is at work" in capsys.readouterr().err
+    finally:
+        os.close(directory)
+    assert [each.name for each in config.parent.iterdir()] == ["gateway.toml"]
+    assert provision(config, "--token", "logger-3") == 0
 
 
 LINES = st.sampled_from(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.system.atomic_file import Ownership, ownership_of, replacing, write_atomic
+from gateway.system.atomic_file import Ownership, ownership_of, replacing, write_atomic, write_secret
 
 
 def test_the_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:
@@ -46,3 +46,31 @@ def test_content_is_on_the_disk_before_it_has_the_name(
     write_atomic(path, "new")
     # The file under its temporary name, then the directory.
     assert [content for _, content in synced] == ["old", "new"]
+
+
+def test_a_secret_is_for_its_owner_alone_from_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(os, "fchmod", lambda descriptor, mode: made.append(os.fstat(descriptor).st_mode))
+    before = os.umask(0)
+    try:
+        # For the time being nobody but the owner may read: what is open stays open.
+        write_atomic(tmp_path / "file", "new", Ownership(os.geteuid(), os.getegid(), 0o640))
+        write_secret(tmp_path / "secret", "s")
+    finally:
+        os.umask(before)
+    assert [oct(mode & 0o777) for mode in made] == ["0o600"]
+    assert ownership_of(tmp_path / "secret").mode == 0o600
+
+
+def test_a_secret_replaces_nothing_and_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "file").write_text("old")
+    for name in ("link", "file"):
+        with pytest.raises(FileExistsError):
+            write_secret(tmp_path / name, "new")
+    with pytest.raises(UnicodeError):
+        write_secret(tmp_path / "broken", "\udcff")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "link"]
+    assert (tmp_path / "file").read_text() == "old"
