@@ -67,6 +67,18 @@ class IdentityTopic:
             scan.read(sorted({IDENTITIES_TOPIC, RUNS_TOPIC} & there), book, lambda *_: None)
         return Known(records[-1] if records else None, runs, _signature(last[0]) if last else None)
 
+    def all(self) -> dict[str, IdentityRecord]:
+        """The record of each gateway; none where there is no such topic, or this login isn't shown it."""
+        found: dict[str, IdentityRecord] = {}
+
+        def book(message: Message) -> None:
+            name = (message.key() or b"").decode(errors="replace")
+            found[name] = _record(message.value() or b"", name)
+
+        with open_scan(*self._kafka, self._timeout_s) as scan:
+            scan.read(sorted({IDENTITIES_TOPIC} & scan.topics()), book, lambda *_: None)
+        return found
+
     def write(self, record: IdentityRecord) -> None:
         """Store a record in the place of the gateway's last one."""
         key = record.gateway.encode()

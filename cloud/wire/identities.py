@@ -104,6 +104,10 @@ class IdentityRecord:
         """What counts at a time of Kafka's."""
         return next((step for step in reversed(self.steps) if step.from_us <= time_us), _OPEN)
 
+    def wants_signature(self, run: str | None) -> bool:
+        """Whether what comes with a run must be signed, by what counts last."""
+        return bool(self.steps) and self.steps[-1].signed and run not in self.unsigned
+
     def to_json(self) -> bytes:
         """The bytes of the record. What is about signatures is there where it is used alone."""
         strict = {"signed": True}

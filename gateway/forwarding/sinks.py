@@ -33,7 +33,7 @@ class KafkaSinks:
         servers, outbox, key = config.kafka.bootstrap_servers, config.outbox.path, config.gateway.signs_with
         written = ReadingFormat(outbox.with_name(f"{outbox.name}.schema"))
         written.apply(config.kafka)
-        headers_of = as_they_are if key is None else partial(_signed, key)
+        headers_of = signing(key)
         return cls(
             KafkaSink(servers, "live", _properties(config, "live"), written.value_of, headers_of),
             KafkaSink(servers, "backlog", _properties(config, "backlog"), written.value_of, headers_of),
@@ -73,6 +73,11 @@ class KafkaSinks:
         self.format.close()
         self.live.close()
         self.backlog.close()
+
+
+def signing(key: bytes | None) -> Callable[[Record, bytes], SentHeaders]:
+    """What makes the headers of a record for Kafka: as they are, with a key with its signature."""
+    return as_they_are if key is None else partial(_signed, key)
 
 
 def _signed(key: bytes, record: Record, value: bytes) -> SentHeaders:

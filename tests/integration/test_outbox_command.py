@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -21,9 +22,10 @@ from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.provision import provision_topics
 from cloud.kafka.topic_scan import read_books, read_revised
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.identities import gateway_key
+from cloud.wire.identities import IdentityRecord, Step, gateway_key
 from cloud.wire.reading_records import RUNS_TOPIC
 from gateway.calibration.history import kafka_record
+from gateway.cli import main
 from gateway.forwarding.record_codec import to_bytes
 from gateway.forwarding.seq_summary import summarise
 from gateway.ports import Record
@@ -165,6 +167,52 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     assert "950 records are in Kafka" in done.stderr
 
 
+def test_what_has_to_be_signed_is_refused_or_signed(
+    place: Place, kafka: LocalBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stick, key = place.directory / "stick.db", gateway_key("m" * 32, place.gateway, 1)
+    shutil.copy(place.outbox, stick)
+    topic = IdentityTopic(kafka.bootstrap_servers, {}, 10)
+    record = IdentityRecord(place.gateway, 1, (Step(0, 1, signed=True),))
+    topic.write(record)
+    signed = signing(place.config.read_text(), key)
+    stick.with_name("other").mkdir()
+    other = write_config(stick.with_name("other"), signed.replace(place.gateway, unique_name("mast")))
+
+    def bring(*options: str) -> tuple[int, list[str]]:
+        words = ("outbox", "import", str(stick), "--bootstrap-servers", kafka.bootstrap_servers)
+        code = main([*words, *options])
+        return code, capsys.readouterr().err.splitlines()
+
+    # Another mast's config has another key, and one that doesn't sign has none.
+    for options in ((), ("-c", str(place.config)), ("-c", str(other))):
+        assert bring(*options) == (
+            1,
+            [
+                "0 records are in Kafka",
+                f"fieldgate: each record of {place.gateway} must be signed: name its config, which has the "
+                "key, by -c; or accept its run first: "
+                f"fieldgate provision gateway {place.gateway} --accept-run r1",
+            ],
+        )
+    assert arrived(kafka, place.topic) == {}
+
+    place.config.write_text(signed)
+    assert bring("-c", str(place.config)) == (0, ["1,000 records are in Kafka"])
+    assert arrived(kafka, place.topic) == {(seq, True): 1 for seq in range(1, 1001)}
+    assert all(is_signed(message, key) for message in records(kafka.bootstrap_servers, [place.topic]))
+
+    # Of one whose run is accepted as it is.
+    topic.write(replace(record, runs=frozenset({"r1"}), unsigned=frozenset({"r1"})))
+    assert bring() == (0, ["1,000 records are in Kafka"])
+    assert arrived(kafka, place.topic).total() == 2000
+
+
+def signing(config: str, key: str) -> str:
+    """A config whose gateway signs its records."""
+    return config.replace("[gateway]", f'[gateway]\nidentity_key = "{key}"\nsign_records = true')
+
+
 def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     outbox = SqliteOutbox(place.outbox)
     try:
@@ -176,9 +224,8 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     assert "a running daemon drains it by itself" in refused.stderr
 
     # Records of before there was a key are signed as they are sent.
-    key, text = gateway_key("m" * 32, place.gateway, 1), place.config.read_text()
-    signing = f'[gateway]\nidentity_key = "{key}"\nsign_records = true'
-    place.config.write_text(text.replace("[gateway]", signing))
+    key = gateway_key("m" * 32, place.gateway, 1)
+    place.config.write_text(signing(place.config.read_text(), key))
     done = place.fieldgate("drain", "-c", str(place.config))
     assert (done.returncode, done.stderr) == (0, "1,000 records sent and removed, 0 left\n")
     assert place.stats()["records"] == 0

@@ -12,15 +12,19 @@ from typing import Final
 
 from buffer.reader import OutboxReader
 from cloud.errors import CloudError
+from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.run_accounts import Books
 from cloud.kafka.topic_scan import REVISED, Revised, read_books, read_revised
+from cloud.wire.identities import RUN_HEADER, IdentityRecord, claimed_run
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.run_records import RunRecord
 from gateway.clock.repair import UNREPAIRED
-from gateway.commands.arguments import FAILED, OK
+from gateway.commands.arguments import FAILED, OK, CommandError
 from gateway.commands.progress_bar import ShowProgress, progress_bar
+from gateway.config.model import GatewayConfig
 from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.sinks import signing
 from gateway.ports import Record
 
 _OPEN_AT_KAFKA: Final = 5_000
@@ -45,13 +49,21 @@ class _Sending:
 
     sink: KafkaSink[None]
     progress: ShowProgress
+    identities: Mapping[str, IdentityRecord]
+    signs: str | None
+    """The gateway whose key they are signed with."""
     confirmed: int = 0
     held: int = 0
     unreadable: int = 0
     undelivered: Counter[str] = field(default_factory=Counter)
 
     def send(self, record: Record) -> None:
-        """Hand a record over; waits while Kafka has enough to confirm."""
+        """Hand a record over; waits while Kafka has enough to confirm.
+
+        Raises CommandError where it must be signed, and that can't be done here.
+        """
+        if self.identities:
+            self._check(record)
         record = record.replayed()
         while self.sink.open >= _OPEN_AT_KAFKA or not self.sink.send(record, None):
             self._take()
@@ -60,6 +72,15 @@ class _Sending:
         """Wait for the outcome of all; librdkafka gives one for each, at the latest after its timeout."""
         while self.sink.open:
             self._take()
+
+    def _check(self, record: Record) -> None:
+        gateway, run = _sender(record)
+        known = self.identities.get(gateway)
+        if known is not None and gateway != self.signs and known.wants_signature(run):
+            raise CommandError(
+                f"each record of {gateway} must be signed: name its config, which has the key, by -c; or "
+                f"accept its run first: fieldgate provision gateway {gateway} --accept-run {run}"
+            )
 
     def _take(self) -> None:
         for _, undelivered in self.sink.poll(_POLL_S):
@@ -70,16 +91,37 @@ class _Sending:
         self.progress(self.confirmed)
 
 
-def send_file(path: Path, bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> int:
+def _sender(record: Record) -> tuple[str, str | None]:
+    """Whom a record is of: its gateway and run, as the jobs have it; of raw messages by their headers."""
+    headers = {name: value.decode(errors="replace") for name, value in record.headers}
+    if "gateway" not in headers and (claimed := claimed_run(record.value)) is not None:
+        return claimed
+    name = headers.get("gateway") or record.key.decode(errors="replace").partition("/")[0]
+    return name, headers.get(RUN_HEADER)
+
+
+def send_file(
+    path: Path,
+    bootstrap_servers: str,
+    properties: Mapping[str, str],
+    timeout_s: float,
+    gateway: GatewayConfig | None = None,
+) -> int:
     """Send an exported outbox to Kafka, marked as replayed: 0, or 1 where not all of it could be sent.
 
     Doing it again is safe: a reading's identity is counted once. ``timeout_s`` is how long Kafka may take
-    for one record. Raises OutboxError, CloudError.
+    for one record. By ``gateway``'s key they are signed, where it signs its own. Raises OutboxError,
+    CloudError, CommandError.
     """
     waiting = {"delivery.timeout.ms": str(round(timeout_s * 1000))}
+    key = None if gateway is None else gateway.signs_with
     with progress_bar("records confirmed") as progress, OutboxReader(path) as reader:
-        sink = KafkaSink[None](bootstrap_servers, "fieldgate-import", {**waiting, **properties})
-        sending = _Sending(sink, progress)
+        identities = IdentityTopic(bootstrap_servers, properties, timeout_s).all()
+        sink = KafkaSink[None](
+            bootstrap_servers, "fieldgate-import", {**waiting, **properties}, headers_of=signing(key)
+        )
+        signs = None if gateway is None or key is None else gateway.id
+        sending = _Sending(sink, progress, identities, signs)
         with closing(sink):
             if not sink.usable:
                 raise CloudError(sink.problem or "no producer")
