@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
 from gateway.clock.manual_time import SLOWEST_MS, ManualTime
-from gateway.status import StatusServer, StatusSource
+from gateway.status import StatusSource
 from gateway.status.tokens import Gate
+from tests.support import status_page
+from tests.support.status_page import Client
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
 BOOTED_MS = 1_795_246_000_000
@@ -69,40 +70,22 @@ def test_a_refusal_has_its_reason() -> None:
         offers.give(BOOTED_MS, 0)
 
 
-@contextmanager
-def served(
-    offers: ManualTime | None, *, free_for_locals: bool = False
-) -> Iterator[http.client.HTTPConnection]:
-    answers = StatusSource(lambda: {"channels": {}}, clock=offers)
-    server = StatusServer("127.0.0.1", 0, answers, Gate(TOKEN), free_for_locals=free_for_locals)
-    server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-    try:
-        yield connection
-    finally:
-        connection.close()
-        server.stop()
+def served(offers: ManualTime | None, *, free_for_locals: bool = False) -> AbstractContextManager[Client]:
+    source = StatusSource(lambda: {"channels": {}}, clock=offers)
+    return status_page.served(source, Gate(TOKEN), free_for_locals=free_for_locals)
 
 
-def post(connection: http.client.HTTPConnection, body: object, **headers: str) -> tuple[int, str]:
-    mine = {
-        "Cookie": f"fieldgate-{connection.port}={TOKEN}",
-        "Content-Type": "application/json",
-        "Origin": f"http://127.0.0.1:{connection.port}",
-    }
-    given = {name: value for name, value in {**mine, **headers}.items() if value}
-    connection.request("POST", "/api/clock", json.dumps(body), given)
-    answer = connection.getresponse()
-    return answer.status, answer.read().decode()
+def post(connection: Client, body: object, **headers: str) -> tuple[int, str]:
+    mine = {"Cookie": f"fieldgate-{connection.port}={TOKEN}", "Origin": f"http://127.0.0.1:{connection.port}"}
+    return connection.post("/api/clock", body, **{**mine, **headers})
 
 
 def test_over_its_page_a_phone_gives_its_time() -> None:
     offers = ManualTime(lambda: 7_000_000_000)
     with served(offers) as connection, taking(offers) as taker:
-        connection.request("GET", "/api/clock", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
-        answer = json.loads(connection.getresponse().read())
-        assert answer == {"boot_ms": 7_000}
-        assert post(connection, {"time_ms": BOOTED_MS + 7_000, "asked_boot_ms": 7_000}) == (200, "taken\n")
+        cookie = {"Cookie": f"fieldgate-{connection.port}={TOKEN}"}
+        assert json.loads(connection.ask("GET", "/api/clock", **cookie).text) == {"boot_ms": 7_000}
+        assert post(connection, {"time_ms": BOOTED_MS + 7_000, "asked_boot_ms": 7_000}) == (200, "taken")
         assert taker.taken == [(BOOTED_MS, 0)]
 
 
@@ -114,7 +97,7 @@ def test_no_other_client_gives_one() -> None:
             assert post(connection, body, Cookie="")[0] == 401
             assert post(connection, body, Origin="http://example.org")[0] == 403
             # What a form of another site's page could send.
-            assert post(connection, body, **{"Content-Type": "text/plain"})[0] == 409
+            assert post(connection, body, Content_Type="text/plain")[0] == 409
             wrong: object
             for wrong in (
                 [],
@@ -125,9 +108,8 @@ def test_no_other_client_gives_one() -> None:
                 {**body, "more": "x" * 1_000},
             ):
                 assert post(connection, wrong)[0] == 409
-            headers = {"Cookie": f"fieldgate-{connection.port}={TOKEN}", "Content-Type": "application/json"}
-            connection.request("POST", "/api/clock", b"[" * 1_000, headers)
-            assert connection.getresponse().status == 409
+            headers = {"Cookie": f"fieldgate-{connection.port}={TOKEN}", "Content_Type": "application/json"}
+            assert connection.ask("POST", "/api/clock", b"[" * 1_000, **headers).status == 409
         # The page at status.listen takes none from any client; nor does a board with a time of its own.
         with served(offers, free_for_locals=True) as connection:
             assert post(connection, body)[0] == 405

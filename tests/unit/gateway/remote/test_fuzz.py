@@ -17,6 +17,7 @@ from cloud.wire.fields import InvalidFields
 from gateway.config import load
 from gateway.config.outputs.model import CommandsConfig
 from gateway.remote.actions import Action, interval, publish, read, reload, self_test, switch
+from tests.support.any_json import VALUES
 from tests.support.config import config_text, cup, write_config
 from tests.support.examples import examples
 from tests.unit.gateway.remote.test_actions import GOOD, Relays
@@ -24,15 +25,9 @@ from tests.unit.gateway.remote.test_executor import Mast
 
 EVERYTHING = CommandsConfig(allow=tuple(ACTIONS))
 
-_scalars = st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=8)
-_values = st.recursive(
-    _scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=5,
-)
 _args = st.dictionaries(
     st.sampled_from(["state", "for_s", "interval_s", "payload", "fresh", "x", ""]),
-    _values | st.sampled_from(["on", "off", "normal", 1, 60.0, True, "\ud800"]),
+    VALUES | st.sampled_from(["on", "off", "normal", 1, 60.0, True, "\ud800"]),
     max_size=3,
 )
 _FIELDS: Mapping[str, st.SearchStrategy[Any]] = {
@@ -56,7 +51,7 @@ def _mutated(draw: st.DrawFn) -> bytes:
         if draw(st.integers(0, 9)) == 0:
             fields.pop(name, None)
         else:
-            fields[name] = draw(_FIELDS.get(name, _values))
+            fields[name] = draw(_FIELDS.get(name, VALUES))
     return json.dumps(fields).encode()
 
 

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import select
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from buffer.sqlite_outbox import SqliteOutbox
 from gateway.config import StatusConfig
-from gateway.status import StatusPage, StatusServer, StatusSource, phone_control
+from gateway.status import StatusPage, StatusSource, phone_control
 from gateway.status.control_socket import ControlError, ControlSocket, _name, send_request
 from gateway.status.handlers import is_local
 from gateway.status.temporary_access import TemporaryAccess
 from gateway.status.tokens import MOST_WRONG, WINDOW_S, Access, Gate, new_token
+from tests.support import status_page
 from tests.support.servers import eventually
+from tests.support.status_page import Client
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
 
@@ -122,71 +122,55 @@ def test_local_is_this_machine_only(peer: str, own: str, local: bool) -> None:
 # Over real HTTP.
 
 
-@contextmanager
-def served(gate: Gate, *, free_for_locals: bool = False) -> Iterator[http.client.HTTPConnection]:
+def served(gate: Gate, *, free_for_locals: bool = False) -> AbstractContextManager[Client]:
     answers = StatusSource(lambda: {"gateway": "mast-07", "channels": {}, "main_loop_ago_s": 20.0})
-    server = StatusServer("127.0.0.1", 0, answers, gate, free_for_locals=free_for_locals)
-    server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    try:
-        yield connection
-    finally:
-        connection.close()
-        server.stop()
-
-
-def get(
-    connection: http.client.HTTPConnection, path: str, **headers: str
-) -> tuple[int, http.client.HTTPMessage, str]:
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    return answer.status, answer.headers, answer.read().decode()
+    return status_page.served(answers, gate, free_for_locals=free_for_locals)
 
 
 @pytest.mark.parametrize("path", ["/", "/api/status", "/api/events", "/api/pulses", "/metrics", "/nothing"])
 def test_without_its_token_nothing_is_shown(path: str) -> None:
     with served(Gate(TOKEN)) as connection:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"fieldgate-{connection.port}=no"}):
-            status, _, text = get(connection, path, **headers)
+            status, _, text = connection.ask("GET", path, **headers)
             assert status == 401
             assert "mast-07" not in text
 
 
 def test_others_get_no_more_than_ok_of_the_health() -> None:
     with served(Gate(TOKEN)) as connection:
-        assert get(connection, "/healthz")[::2] == (503, "not ok\n")
+        assert connection.ask("GET", "/healthz")[::2] == (503, "not ok\n")
     with served(Gate(None), free_for_locals=True) as connection:
-        assert get(connection, "/healthz")[::2] == (503, "main loop stalled for 20 s\n")
+        assert connection.ask("GET", "/healthz")[::2] == (503, "main loop stalled for 20 s\n")
 
 
 def test_a_token_in_the_address_becomes_a_cookie() -> None:
     with served(Gate(TOKEN)) as connection:
-        status, headers, _ = get(connection, f"/?t={TOKEN}")
+        status, headers, _ = connection.ask("GET", f"/?t={TOKEN}")
         assert (status, headers["Location"]) == (303, "/")
         name = f"fieldgate-{connection.port}"
         assert headers["Set-Cookie"] == f"{name}={TOKEN}; HttpOnly; Path=/; SameSite=Strict"
-        status, headers, page = get(connection, "/", Cookie=f"{name}={TOKEN}")
+        status, headers, page = connection.ask("GET", "/", Cookie=f"{name}={TOKEN}")
         assert (status, headers["Referrer-Policy"]) == (200, "no-referrer")
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert TOKEN not in page
         # No redirect leads elsewhere.
-        assert get(connection, f"//example.org/?t={TOKEN}")[1]["Location"] == "/"
+        assert connection.ask("GET", f"//example.org/?t={TOKEN}")[1]["Location"] == "/"
 
 
 def test_the_cookie_lives_as_long_as_the_access(clock: ByHand) -> None:
     with served(Gate(TOKEN, 1090.0, clock)) as connection:
-        assert "Max-Age=91" in get(connection, f"/?t={TOKEN}")[1]["Set-Cookie"]
+        assert "Max-Age=91" in connection.ask("GET", f"/?t={TOKEN}")[1]["Set-Cookie"]
         cookie = {"Cookie": f"fieldgate-{connection.port}={TOKEN}"}
-        assert json.loads(get(connection, "/api/status", **cookie)[2])["closes_in_s"] == 90
+        assert json.loads(connection.ask("GET", "/api/status", **cookie)[2])["closes_in_s"] == 90
         clock.now_s = 1090.0
-        status, _, text = get(connection, "/", **cookie)
+        status, _, text = connection.ask("GET", "/", **cookie)
         assert status == 403
         assert "sudo fieldgate phone" in text
 
 
 def test_prometheus_sends_it_as_a_header() -> None:
     with served(Gate(TOKEN)) as connection:
-        status, _, text = get(connection, "/metrics", Authorization=f"Bearer {TOKEN}")
+        status, _, text = connection.ask("GET", "/metrics", Authorization=f"Bearer {TOKEN}")
         assert status == 200
         assert "fieldgate_build_info" in text
 
@@ -194,10 +178,10 @@ def test_prometheus_sends_it_as_a_header() -> None:
 def test_guessing_over_http_is_slowed(caplog: pytest.LogCaptureFixture) -> None:
     with served(Gate(TOKEN)) as connection:
         for number in range(MOST_WRONG):
-            status, _, text = get(connection, f"/?t=guess{number}")
+            status, _, text = connection.ask("GET", f"/?t=guess{number}")
             assert status == 401
             assert "That token is wrong" in text
-        status, headers, _ = get(connection, f"/?t={TOKEN}")
+        status, headers, _ = connection.ask("GET", f"/?t={TOKEN}")
         assert (status, headers["Retry-After"]) == (429, "60")
     assert "event=status.refused peer=127.0.0.1 reason=wrong" in caplog.text
     assert "guess0" not in caplog.text
@@ -206,18 +190,16 @@ def test_guessing_over_http_is_slowed(caplog: pytest.LogCaptureFixture) -> None:
 def test_no_log_line_has_a_token(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     with served(Gate(TOKEN)) as connection:
-        get(connection, f"/?t={TOKEN}")
-        get(connection, f"/nothing?t={TOKEN}")
+        connection.ask("GET", f"/?t={TOKEN}")
+        connection.ask("GET", f"/nothing?t={TOKEN}")
     assert "event=status.request" in caplog.text
     assert TOKEN not in caplog.text
 
 
 def test_nothing_can_be_changed_over_it() -> None:
     with served(Gate(TOKEN)) as connection:
-        connection.request("POST", "/", headers={"Cookie": f"fieldgate-{connection.port}={TOKEN}"})
-        answer = connection.getresponse()
-        answer.read()
-        assert answer.status == 405
+        cookie = {"Cookie": f"fieldgate-{connection.port}={TOKEN}"}
+        assert connection.ask("POST", "/", **cookie).status == 405
 
 
 def test_a_stream_ends_with_its_access(clock: ByHand) -> None:
@@ -274,11 +256,9 @@ def test_temporary_access_ends_by_itself(clock: ByHand) -> None:
     opened = access.open("127.0.0.1", 0, 60.0)
     port = int(opened.url.rstrip("/").rpartition(":")[2])
     assert opened.seconds == 3600.0
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    assert get(connection, "/api/status", Authorization=f"Bearer {opened.token}")[0] == 200
+    assert Client(port, opened.token).ask("GET", "/api/status").status == 200
     # It is for phones: from this machine, too, it needs its token.
-    assert get(connection, "/api/status")[0] == 401
-    connection.close()
+    assert Client(port).ask("GET", "/api/status").status == 401
     clock.now_s += 3599.0
     access.check()
     socket.create_connection(("127.0.0.1", port), timeout=10).close()
@@ -296,10 +276,8 @@ def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> 
         second = access.open("127.0.0.1", 0, 1.0)
         assert first.token != second.token
         port = int(second.url.rstrip("/").rpartition(":")[2])
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        status, _, text = get(connection, "/api/status", Authorization=f"Bearer {first.token}")
+        status, _, text = Client(port, first.token).ask("GET", "/api/status")
         assert (status, "Scan the newest code" in text) == (401, True)
-        connection.close()
     finally:
         assert access.close() is True
 
@@ -315,15 +293,6 @@ def test_a_taken_port_is_passed_over(free_port: int) -> None:
 
 
 # Requests of the command.
-
-
-@pytest.fixture
-def outbox(tmp_path: Path) -> Iterator[Path]:
-    opened = SqliteOutbox(tmp_path / "outbox.db")
-    try:
-        yield tmp_path / "outbox.db"
-    finally:
-        opened.close()
 
 
 def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> None:

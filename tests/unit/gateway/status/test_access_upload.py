@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import stat
@@ -14,55 +13,25 @@ from typing import Any
 
 import pytest
 
-from buffer.sqlite_outbox import SqliteOutbox
 from gateway.commands.arguments import CommandError
 from gateway.commands.phone import take_access
 from gateway.commands.provision.access_file import Access
 from gateway.status import StatusPage, StatusSource, access_upload, phone_control
 from gateway.status.control_socket import ControlSocket
 from tests.support.servers import eventually
+from tests.support.status_page import Client, phone
 
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "mast-07"}
 PASSWORDS = ["".join((word, '-se"sam\\e')) for word in ("old", "new")]
 
 
-class Phone:
-    """The page that is open, and how to post to it."""
-
-    def __init__(self, page: StatusPage) -> None:
-        opened = page.phone.open("127.0.0.1", 0, 5.0)
-        self.port = int(opened.url.rstrip("/").rpartition(":")[2])
-        self.token = opened.token
-
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            given = {"Authorization": f"Bearer {self.token}", **headers}
-            connection.request(
-                method, path, body, {name.replace("_", "-"): value for name, value in given.items()}
-            )
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode().strip()
-        finally:
-            connection.close()
-
-    def post(self, access: object, **headers: str) -> tuple[int, str]:
-        body = json.dumps({"access": access}).encode()
-        return self.ask("POST", "/api/access", body, **{"Content_Type": "application/json", **headers})
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask("GET", "/api/status")[1])
-        return found
+def post(client: Client, access: object, **headers: str) -> tuple[int, str]:
+    return client.post("/api/access", {"access": access}, **headers)
 
 
-@pytest.fixture
-def outbox(tmp_path: Path) -> Iterator[Path]:
-    opened = SqliteOutbox(tmp_path / "outbox.db")
-    try:
-        yield tmp_path / "outbox.db"
-    finally:
-        opened.close()
+def shown(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(client.ask("GET", "/api/status").text)
+    return found
 
 
 @pytest.fixture
@@ -109,12 +78,12 @@ def test_a_file_from_the_phone_replaces_the_password_and_is_shown_nowhere(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    phone, new = Phone(page), text(access(PASSWORDS[1]), tmp_path)
-    assert phone.shown["takes_access"] is False
-    assert phone.post(new) == (409, access_upload.NOBODY)
+    client, new = phone(page), text(access(PASSWORDS[1]), tmp_path)
+    assert shown(client)["takes_access"] is False
+    assert post(client, new) == (409, access_upload.NOBODY)
     taking = threading.Thread(target=take_access, args=(config, outbox, 0.02))
     taking.start()
-    eventually(lambda: phone.shown["takes_access"], 20)
+    eventually(lambda: shown(client)["takes_access"], 20)
     # Another mast's, what is none, what is too long: with the reason, and nothing is written.
     for wrong, problem in (
         (text(access(PASSWORDS[1], "mast-08"), tmp_path), "mast-07's, the access mast-08's: nothing written"),
@@ -123,18 +92,18 @@ def test_a_file_from_the_phone_replaces_the_password_and_is_shown_nowhere(
         ("\0" * 10_000, "too long"),
         (7, "this must be JSON with a text: access"),
     ):
-        status, answer = phone.post(wrong)
+        status, answer = post(client, wrong)
         assert (status, problem in answer) == (409, True), answer
         assert PASSWORDS[1] not in answer
     assert (config.parent / "kafka.password").read_text() == f"{PASSWORDS[0]}\n"
-    assert phone.post(new) == (200, "taken")
+    assert post(client, new) == (200, "taken")
     taking.join(20)
     written = config.parent / "kafka.password"
     assert written.read_text() == f"{PASSWORDS[1]}\n"
     assert stat.S_IMODE(written.stat().st_mode) in (0o600, 0o640)
     # It was wanted once.
-    assert phone.post(new) == (409, access_upload.NOBODY)
-    seen = caplog.text + capsys.readouterr().out + json.dumps(phone.shown) + phone.ask("GET", "/")[1]
+    assert post(client, new) == (409, access_upload.NOBODY)
+    seen = caplog.text + capsys.readouterr().out + json.dumps(shown(client)) + client.ask("GET", "/").text
     assert PASSWORDS[1] not in seen
     assert json.dumps(PASSWORDS[1])[1:-1] not in seen
 
@@ -142,22 +111,22 @@ def test_a_file_from_the_phone_replaces_the_password_and_is_shown_nowhere(
 def test_only_the_page_that_has_the_token_may_post(
     page: StatusPage, outbox: Path, config: Path, tmp_path: Path
 ) -> None:
-    phone, new = Phone(page), text(access(PASSWORDS[1]), tmp_path)
+    client, new = phone(page), text(access(PASSWORDS[1]), tmp_path)
     page.access.take()
-    assert phone.post(new, Authorization="Bearer another")[0] == 401
-    assert phone.post(new, Origin="http://example.org") == (403, "another page's request")
+    assert post(client, new, Authorization="Bearer another")[0] == 401
+    assert post(client, new, Origin="http://example.org") == (403, "another page's request")
     # What a form of another site's page can send without being asked for.
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        assert phone.post(new, Content_Type=kind) == (409, "this must be JSON")
+        assert post(client, new, Content_Type=kind) == (409, "this must be JSON")
     assert page.access.take() is None
     # Never on the mast's own listener, which needs no token from this machine.
     with_own = StatusPage(StatusSource(lambda: {"channels": {}}))
     try:
-        own = Phone(with_own)
+        own = phone(with_own)
         server = with_own.phone._server
         assert server is not None
         server.free_for_locals = True
-        assert own.post(new)[0] == 405
+        assert post(own, new)[0] == 405
     finally:
         with_own.stop()
 
@@ -171,9 +140,9 @@ def test_a_phone_gets_an_answer_though_the_command_has_gone(
     page: StatusPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_upload, "_ANSWER_S", 0.05)
-    phone = Phone(page)
+    client = phone(page)
     page.access.take()
-    assert phone.post("a") == (409, "no answer from `fieldgate phone --access`: look there")
+    assert post(client, "a") == (409, "no answer from `fieldgate phone --access`: look there")
     # What was posted isn't kept for whoever asks later.
     assert page.access.take() is None
 

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from buffer.sqlite_outbox import SqliteOutbox
 from gateway.clock.manual_time import ManualTime
 from gateway.status import StatusPage, StatusSource, control_socket, phone_control
 from gateway.status.control_socket import ControlSocket, send_request
+from tests.support.any_json import VALUES
 from tests.support.examples import examples
+from tests.support.status_page import phone
 
 _MANY = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
-_scalars = st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=12)
-_values = st.recursive(
-    _scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=5,
-)
 _requests = st.fixed_dictionaries(
     {},
     optional={
         "do": st.sampled_from(["phone-open", "phone-close", "phone-take", "phone-taken", "reload", ""])
-        | _values,
-        "address": st.sampled_from(["127.0.0.1", "::1", "192.0.2.1", "nowhere", "127.0.0.1\0"]) | _values,
-        "minutes": st.sampled_from([1, 0.5, 1e300, -1, True]) | _values,
-        "problem": _values,
-        "config": _values,
+        | VALUES,
+        "address": st.sampled_from(["127.0.0.1", "::1", "192.0.2.1", "nowhere", "127.0.0.1\0"]) | VALUES,
+        "minutes": st.sampled_from([1, 0.5, 1e300, -1, True]) | VALUES,
+        "problem": VALUES,
+        "config": VALUES,
     },
 ).map(lambda each: json.dumps(each).encode() + b"\n")
 _lines = st.binary(max_size=80) | _requests | st.sampled_from(
@@ -58,12 +51,11 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_the_control_socket_answers_whatever_comes(
-    page: StatusPage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    page: StatusPage, outbox: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    outbox = SqliteOutbox(tmp_path / "outbox.db")
-    control = ControlSocket(tmp_path / "outbox.db", partial(phone_control, page))
+    control = ControlSocket(outbox, partial(phone_control, page))
     control.start()
-    name = control_socket._name(tmp_path / "outbox.db")
+    name = control_socket._name(outbox)
 
     @settings(max_examples=examples(150), **_MANY)  # type: ignore[arg-type]
     @given(_lines)
@@ -82,16 +74,15 @@ def test_the_control_socket_answers_whatever_comes(
 
     try:
         attempt()
-        assert "was_open" in send_request(tmp_path / "outbox.db", {"do": "phone-close"})
+        assert "was_open" in send_request(outbox, {"do": "phone-close"})
     finally:
         control.stop()
-        outbox.close()
     assert errors(caplog) == []
 
 
 _heads = st.sampled_from(["application/json", "application/json; charset=x", "text/plain", "", "\u00e9"])
-_fields = st.fixed_dictionaries({}, optional=dict.fromkeys(("access", "time_ms", "asked_boot_ms"), _values))
-_json = (_values | _fields).map(lambda each: json.dumps(each).encode())
+_fields = st.fixed_dictionaries({}, optional=dict.fromkeys(("access", "time_ms", "asked_boot_ms"), VALUES))
+_json = (VALUES | _fields).map(lambda each: json.dumps(each).encode())
 _bodies = st.binary(max_size=60) | _json | st.just(b"[" * 900)
 
 
@@ -99,23 +90,14 @@ def test_the_phones_page_answers_whatever_is_posted(
     page: StatusPage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.status.access_upload._ANSWER_S", 0.01)
-    opened = page.phone.open("127.0.0.1", 0, 60.0)
-    port = int(opened.url.rstrip("/").rpartition(":")[2])
-
-    def post(path: str, body: bytes, kind: str, length: int) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-        headers: dict[str, Any] = {"Authorization": f"Bearer {opened.token}", "Content-Length": str(length)}
-        try:
-            connection.request("POST", path, body, {**headers, "Content-Type": kind.encode()})
-            return connection.getresponse().status
-        finally:
-            connection.close()
+    client = phone(page)
 
     @settings(max_examples=examples(100), **_MANY)  # type: ignore[arg-type]
     @given(st.sampled_from(["/api/access", "/api/clock", "/"]), _bodies, _heads, st.integers(0, 3))
     def attempt(path: str, body: bytes, kind: str, short: int) -> None:
         page.access.take()
-        assert post(path, body, kind, max(len(body) - short, 0)) in (405, 409)
+        headers = {"Content_Type": kind.encode(), "Content_Length": str(max(len(body) - short, 0))}
+        assert client.ask("POST", path, body, **headers).status in (405, 409)
 
     attempt()
     assert errors(caplog) == []
