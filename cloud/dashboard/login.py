@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloud.backoff import backoff_s
 from cloud.config import DashboardUser
@@ -55,26 +55,32 @@ class Sessions:
         return max(0.0, self._wrong.get(address, (0, 0.0))[1] - time.monotonic())
 
     async def begin(self, name: str, password: str, address: str) -> str | None:
-        """A new session's token; None where user and password don't fit.
+        """A new session's token; None where user and password don't fit, or the address has to wait.
 
         One guess at a time is worked on: each takes memory and time.
         """
         user = self._users.get(name)
         async with self._one_guess:
+            # By now: others of the address may have come at the same time.
+            if self.wait_s(address) > 0:
+                return None
             right = await to_thread(is_right, password, NOBODYS if user is None else user.password)
-        if user is None or not right:
-            failures = self._wrong.pop(address, (0, 0.0))[0] + 1
-            paused_s = 0.0 if failures < _FREE_GUESSES else backoff_s(failures - _FREE_GUESSES + 1, 1.0, 60.0)
-            self._wrong[address] = (failures, time.monotonic() + paused_s)
-            while len(self._wrong) > _MOST_ADDRESSES:
-                self._wrong.popitem(last=False)
-            return None
+            if user is None or not right:
+                self._count(address)
+                return None
         self._wrong.pop(address, None)
         token = secrets.token_urlsafe(32)
         self._sessions[token] = (name, time.monotonic() + SESSION_S)
         while len(self._sessions) > _MOST_SESSIONS:
             self._sessions.popitem(last=False)
         return token
+
+    def _count(self, address: str) -> None:
+        failures = self._wrong.pop(address, (0, 0.0))[0] + 1
+        paused_s = 0.0 if failures < _FREE_GUESSES else backoff_s(failures - _FREE_GUESSES + 1, 1.0, 60.0)
+        self._wrong[address] = (failures, time.monotonic() + paused_s)
+        while len(self._wrong) > _MOST_ADDRESSES:
+            self._wrong.popitem(last=False)
 
     def end(self, token: str | None) -> None:
         """Logs out."""
@@ -88,16 +94,25 @@ class LoggedIn:
         self._inner, self._sessions = inner, sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or one socket."""
-        if scope["type"] in ("http", "websocket") and scope["path"] not in _OPEN:
-            scope["user"] = self._sessions.user(token_of(scope))
-            if scope["user"] is None:
-                if scope["type"] == "websocket":
-                    await send({"type": "websocket.close", "code": 1008})
-                else:
-                    await _to_login(scope)(scope, receive, send)
-                return
-        await self._inner(scope, receive, send)
+        """One request, or one socket, which ends when something comes by it after its session has ended."""
+        if scope["type"] not in ("http", "websocket") or scope["path"] in _OPEN:
+            await self._inner(scope, receive, send)
+            return
+        token = token_of(scope)
+        scope["user"] = self._sessions.user(token)
+        if scope["user"] is not None:
+
+            async def received() -> Message:
+                message = await receive()
+                if scope["type"] == "websocket" and self._sessions.user(token) is None:
+                    return {"type": "websocket.disconnect", "code": 1008}
+                return message
+
+            await self._inner(scope, received, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await _to_login(scope)(scope, receive, send)
 
 
 def token_of(scope: Scope) -> str | None:

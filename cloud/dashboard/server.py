@@ -123,7 +123,8 @@ def _asked(request: HttpRequest, gateway: str) -> Request:
         query.get("channel"),
         query.get("from"),
         query.get("to"),
-        int(length) if length.isdecimal() else None,
+        # Of thousands of digits Python makes no number.
+        int(length) if length.isdecimal() and len(length) < 10 else None,
         query.get("marks") == "without",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,7 +33,9 @@ def whole_files(paths: Sequence[Path], *, force: bool) -> Iterator[Mapping[Path,
     """
     if there := [str(path) for path in paths if path.exists() and not force]:
         raise CloudError(f"{', '.join(there)} exist{'s' * (len(there) == 1)}: --force replaces")
-    parts = {path: path.with_name(f".{path.name}.part") for path in paths}
+    # Of this call alone: another one may write the same files at this moment.
+    call = secrets.token_hex(4)
+    parts = {path: path.with_name(f".{path.name}.{call}.part") for path in paths}
     try:
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)

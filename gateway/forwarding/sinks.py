@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from cloud.kafka.producer import METERED_PROPERTIES, KafkaSink, SentHeaders, as_they_are
 from cloud.wire.signatures import MAC_HEADER, sign
@@ -75,7 +76,7 @@ class KafkaSinks:
         self.backlog.close()
 
 
-def signing(key: bytes | None) -> Callable[[Record, bytes], SentHeaders]:
+def signing(key: bytes | None) -> Callable[[Any, bytes], SentHeaders]:
     """What makes the headers of a record for Kafka: as they are, with a key with its signature."""
     return as_they_are if key is None else partial(_signed, key)
 

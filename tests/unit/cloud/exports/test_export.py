@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from cloud.exports.columns import Column, Export
 from cloud.exports.command import run
+from cloud.exports.places import whole_files
 from cloud.exports.text_files import CsvFile, Toa5File
 from cloud.importing.command import run as import_files
 from cloud.importing.logger_file import read_rows
@@ -462,6 +463,15 @@ def test_a_file_is_replaced_only_on_request_and_as_a_whole(
     broken.write_bytes(whole)
     assert run([*asked, "--force"]) == 0
     assert output.read_text().startswith("interval_start (UTC+00:00),")
+
+
+def test_two_that_write_one_file_at_the_same_time_are_each_whole(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    with whole_files([path], force=True) as first, whole_files([path], force=True) as second:
+        first[path].write_text("all of the first one's")
+        second[path].write_text("the second")
+    assert path.read_text() == "all of the first one's"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 VALUES: Final = st.lists(
