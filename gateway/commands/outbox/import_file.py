@@ -43,15 +43,33 @@ def _rank(content: _Content) -> tuple[int, ...]:
     return content.reach if isinstance(content, RunRecord) else (content.revision,)
 
 
+@dataclass(frozen=True)
+class _Signers:
+    """Who must sign, and the gateway whose key signs here, None without one."""
+
+    identities: Mapping[str, IdentityRecord]
+    here: str | None
+
+    def check(self, record: Record) -> None:
+        """Raises CommandError where a record must be signed, and that can't be done here."""
+        if not self.identities:
+            return
+        gateway, run = _sender(record)
+        known = self.identities.get(gateway)
+        if known is not None and gateway != self.here and known.wants_signature(run):
+            raise CommandError(
+                f"each record of {gateway} must be signed: name its config, which has the key, by -c; or "
+                f"accept its run first: fieldgate provision gateway {gateway} --accept-run {run}"
+            )
+
+
 @dataclass
 class _Sending:
     """Sends records with a bounded number open at a time; counts their outcomes, and what isn't sent."""
 
     sink: KafkaSink[None]
     progress: ShowProgress
-    identities: Mapping[str, IdentityRecord]
-    signs: str | None
-    """The gateway whose key they are signed with."""
+    signers: _Signers
     confirmed: int = 0
     held: int = 0
     unreadable: int = 0
@@ -62,8 +80,7 @@ class _Sending:
 
         Raises CommandError where it must be signed, and that can't be done here.
         """
-        if self.identities:
-            self._check(record)
+        self.signers.check(record)
         record = record.replayed()
         while self.sink.open >= _OPEN_AT_KAFKA or not self.sink.send(record, None):
             self._take()
@@ -72,15 +89,6 @@ class _Sending:
         """Wait for the outcome of all; librdkafka gives one for each, at the latest after its timeout."""
         while self.sink.open:
             self._take()
-
-    def _check(self, record: Record) -> None:
-        gateway, run = _sender(record)
-        known = self.identities.get(gateway)
-        if known is not None and gateway != self.signs and known.wants_signature(run):
-            raise CommandError(
-                f"each record of {gateway} must be signed: name its config, which has the key, by -c; or "
-                f"accept its run first: fieldgate provision gateway {gateway} --accept-run {run}"
-            )
 
     def _take(self) -> None:
         for _, undelivered in self.sink.poll(_POLL_S):
@@ -120,8 +128,8 @@ def send_file(
         sink = KafkaSink[None](
             bootstrap_servers, "fieldgate-import", {**waiting, **properties}, headers_of=signing(key)
         )
-        signs = None if gateway is None or key is None else gateway.id
-        sending = _Sending(sink, progress, identities, signs)
+        signers = _Signers(identities, None if gateway is None or key is None else gateway.id)
+        sending = _Sending(sink, progress, signers)
         with closing(sink):
             if not sink.usable:
                 raise CloudError(sink.problem or "no producer")
