@@ -24,6 +24,7 @@ from gateway.commands.arguments import OK, CommandError, os_problem
 from gateway.commands.provision.mosquitto_files import Device
 from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.mqtt_proxy import read_access, read_users
+from gateway.system.as_owner import as_owner_of
 from gateway.system.atomic_file import Ownership, ownership_of, write_atomic, write_secret
 
 _SECRET_BYTES: Final = 18
@@ -172,7 +173,8 @@ class _Devices:
         elif self._fresh:
             print("\nShown once; write them down:\n" + "".join(f"  {line}" for line in self._fresh))
         for file in changed:
-            write_atomic(file.path, "".join(f"{line}\n" for line in file.lines), _ownership(file.path))
+            with as_owner_of(file.path.parent):
+                write_atomic(file.path, "".join(f"{line}\n" for line in file.lines), _ownership(file.path))
             print(f"written  {file.path}")
         print("\nNow: fieldgate check && sudo systemctl reload fieldgate")
         return OK
@@ -243,9 +245,10 @@ def _users_of_blocks(lines: Iterable[str]) -> Iterator[str | None]:
 
 
 def _ownership(path: Path) -> Ownership:
-    """As it is; of a new file for root and the service's group."""
+    """As it is; of a new file for root and the service's group, in a directory of the service's its own."""
+    user, root = os.geteuid(), os.geteuid() == 0
     if path.exists():
-        return ownership_of(path)
-    root = os.geteuid() == 0
+        now = ownership_of(path)
+        return now if user == os.getuid() else Ownership(user, os.getegid(), now.mode)
     group = path.parent.stat().st_gid if root else os.getegid()
-    return Ownership(os.geteuid(), group, 0o640 if root else 0o600)
+    return Ownership(user, group, 0o640 if root else 0o600)

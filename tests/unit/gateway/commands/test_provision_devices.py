@@ -18,6 +18,8 @@ from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.model import MqttProxyConfig
 from gateway.config.bridges.mqtt_proxy import read_access, read_users
 from gateway.devices.mqtt_access import MqttAccess
+from gateway.system.atomic_file import Ownership, ownership_of
+from tests.support.users import NOBODY, ROOT_ONLY, nobodys_directory
 
 CONFIG = """\
 [mqtt_proxy]
@@ -198,6 +200,28 @@ def test_a_link_is_neither_followed_nor_replaced(config: Path, capsys: pytest.Ca
         assert (config.with_name("http-tokens").is_symlink(), target.exists()) == (True, there)
         target.touch()
     assert target.read_bytes() == b""
+
+
+@ROOT_ONLY
+def test_in_a_directory_of_the_services_root_writes_as_its_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    roots = tmp_path / "etc"
+    roots.mkdir(mode=0o700)
+    with nobodys_directory() as directory:
+        config = directory / "gateway.toml"
+        config.write_text('[http]\ntokens = "own/http-tokens"\n')
+        (directory / "own").symlink_to(roots)
+        assert provision(config, "--token", "logger-3") == 1
+        assert "Permission denied" in capsys.readouterr().err
+        assert list(roots.iterdir()) == []
+        (directory / "own").unlink()
+        (directory / "own").mkdir()
+        os.chown(directory / "own", NOBODY, NOBODY)
+        for device in ("logger-3", "logger-4"):
+            assert provision(config, "--token", device) == 0
+            facts = ownership_of(directory / "own" / "http-tokens")
+            assert facts == Ownership(NOBODY, NOBODY, 0o600)
 
 
 def test_one_call_at_a_time(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
