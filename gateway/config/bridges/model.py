@@ -154,18 +154,10 @@ class DownlinkConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpConfig:
-    """Readings that devices post to the gateway itself."""
+class _Listening:
+    """Where devices reach the gateway."""
 
     listen: Annotated[str, checked(values.listen), Meaning('host:port; "" switches it off')] = ""
-    tokens: Annotated[
-        FilePath | None, Meaning("a file with a device and its token's SHA-256 a line; others are refused")
-    ] = None
-    certificate: Annotated[FilePath | None, Meaning("PEM, for TLS; other machines need it")] = None
-    key: Annotated[FilePath | None, Meaning("the certificate's")] = None
-    max_body: Annotated[
-        Bytes, Ge(1 << 10), Le(16 << 20), Meaning('of a request, also unpacked, such as "1MiB"', "bytes")
-    ] = 1 << 20
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -178,14 +170,27 @@ class HttpConfig:
         return self.address[1] if self.address else 0
 
 
+@dataclass(frozen=True, slots=True)
+class HttpConfig(_Listening):
+    """Readings that devices post to the gateway itself."""
+
+    tokens: Annotated[
+        FilePath | None, Meaning("a file with a device and its token's SHA-256 a line; others are refused")
+    ] = None
+    certificate: Annotated[FilePath | None, Meaning("PEM, for TLS; other machines need it")] = None
+    key: Annotated[FilePath | None, Meaning("the certificate's")] = None
+    max_body: Annotated[
+        Bytes, Ge(1 << 10), Le(16 << 20), Meaning('of a request, also unpacked, such as "1MiB"', "bytes")
+    ] = 1 << 20
+
+
 NO_HTTP: Final = HttpConfig()
 
 
 @dataclass(frozen=True, slots=True)
-class MqttProxyConfig:
+class MqttProxyConfig(_Listening):
     """Messages that devices publish to the gateway itself by MQTT."""
 
-    listen: Annotated[str, checked(values.listen), Meaning('host:port; "" switches it off')] = ""
     passwords: Annotated[
         FilePath | None, Meaning("a file of mosquitto_passwd: the users; without it everyone may publish")
     ] = None
@@ -207,16 +212,6 @@ class MqttProxyConfig:
     max_rate: Annotated[
         int, Ge(1), Le(100_000), Meaning("packets a second of a client; further ones wait", "1/s")
     ] = 1000
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Host and port; None: switched off."""
-        return values.host_and_port(self.listen) if self.listen else None
-
-    @property
-    def port(self) -> int:
-        """The port; 0 picks a free one."""
-        return self.address[1] if self.address else 0
 
 
 NO_PROXY: Final = MqttProxyConfig()
