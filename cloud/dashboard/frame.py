@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 from nicegui import Client, ui
 
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS
+from cloud.masts.mast import DAY_MS, FOREVER_MS
 
 _STYLE: Final = Path(__file__).with_name("style.css")
 _DARK: Final = """() => {
@@ -53,7 +53,8 @@ def time_ms(text: str | None) -> int | None:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise CloudError(f"{text[:40]!r} is no time such as 2026-11-23 or 2026-11-23T12:00") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    # No calendar has what some zones make of the first and the last year.
+    return min(max(0, int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)), FOREVER_MS)
 
 
 def end_ms(text: str | None) -> int | None:

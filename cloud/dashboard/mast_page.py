@@ -83,7 +83,8 @@ def open_view(reader: LakeReader, request: Request) -> View:
     lengths = mast.intervals_s
     interval_s = next((each for each in (request.interval_s, 600) if each in lengths), lengths[0])
     end = min(end_ms(request.end) or mast.end_ms, mast.end_ms)
-    begin = time_ms(request.begin) or end - 7 * DAY_MS
+    asked = time_ms(request.begin)
+    begin = end - 7 * DAY_MS if asked is None else asked
     if begin >= end:
         raise CloudError(f"Nothing from {moment(begin)} to {moment(end)}: the mast's statistics are from "
                          f"{moment(mast.begin_ms)} to {moment(mast.end_ms)}.")  # fmt: skip

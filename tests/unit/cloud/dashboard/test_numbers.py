@@ -71,6 +71,14 @@ def test_a_day_is_asked_for_to_its_end_and_a_time_to_itself(reader: LakeReader) 
         open_view(reader, Request("mast-01", begin=f"{day}T12:00", end=f"{day}T12:00"))
 
 
+def test_any_time_may_be_asked_for(reader: LakeReader) -> None:
+    whole = open_view(reader, Request("mast-01")).mast
+    for begin in ("1970-01-01", "0001-01-01T00:00+10:00"):
+        assert open_view(reader, Request("mast-01", begin=begin)).span.begin_ms == whole.begin_ms
+    with pytest.raises(CloudError, match="Nothing from"):
+        open_view(reader, Request("mast-01", begin="9999-12-31T23:00-10:00"))
+
+
 def test_a_series_is_the_mean_and_the_extremes_of_each_bucket(lake: Path, view: View) -> None:
     span = view.span
     made = series(view, CUP, span.begin_ms, span.end_ms, points=100)
