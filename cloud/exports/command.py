@@ -17,7 +17,7 @@ from cloud.errors import CloudError
 from cloud.exports.columns import Export, columns_of
 from cloud.exports.iea43 import describe
 from cloud.exports.parquet_file import ParquetFile
-from cloud.exports.places import FORMATS, places_of, whole_files
+from cloud.exports.places import FORMATS, places_of
 from cloud.exports.rows import TIME, batches
 from cloud.exports.text_files import CsvFile, Toa5File, write_columns
 from cloud.lake.query import config_for, lakes_of
@@ -26,6 +26,7 @@ from cloud.masts.mast import FOREVER_MS, Mast, check_known, read_mast, read_site
 from cloud.masts.reading import LakeReader, Missing
 from cloud.masts.records import in_force
 from cloud.values import installed_version, interval_s
+from cloud.whole_files import whole_files
 
 _USUAL_S = 600
 
@@ -113,6 +114,7 @@ def write_export(options: argparse.Namespace, now: datetime) -> None:
     reader.look()
     export = _asked(options, reader)
     try:
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
         with whole_files(paths, force=options.force) as part:
             parts = {each: part[path] for each, path in places.items()}
             if (description := parts.pop("iea43", None)) is not None:

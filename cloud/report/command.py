@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from cloud.report.month import Month
 from cloud.report.page import read_report, write_page
 from cloud.report.pdf import pdf_of, require
 from cloud.values import installed_version
+from cloud.whole_files import whole_files
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,15 +66,10 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     reader.look()
     report = read_report(reader, options.mast, month, now_ms=now_ms, interval_s=options.interval)
     page = write_page(report, now_ms=now_ms, version=installed_version())
-    _write(given, pdf_of(page) if given.suffix.lower() == ".pdf" else page.encode())
-    sys.stdout.write(f"{given}\n")
-
-
-def _write(path: Path, content: bytes) -> None:
-    """The whole file or none of it. Raises CloudError."""
-    beside = path.with_name(f".{path.name}.part")
+    content = pdf_of(page) if given.suffix.lower() == ".pdf" else page.encode()
     try:
-        beside.write_bytes(content)
-        os.replace(beside, path)  # noqa: PTH105 - Path.replace is the same
+        with whole_files([given], force=True) as part:
+            part[given].write_bytes(content)
     except OSError as error:
-        raise CloudError(f"-o {path}: {error.strerror}") from error
+        raise CloudError(f"-o {given}: {error.strerror}") from error
+    sys.stdout.write(f"{given}\n")

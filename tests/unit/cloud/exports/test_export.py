@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from cloud.exports.columns import Column, Export
 from cloud.exports.command import run
-from cloud.exports.places import whole_files
 from cloud.exports.text_files import CsvFile, Toa5File
 from cloud.importing.command import run as import_files
 from cloud.importing.logger_file import read_rows
@@ -27,6 +26,7 @@ from cloud.importing.mapping import load_mapping
 from cloud.lake.cleaning import Mark, add
 from cloud.lake.tables import open_lake
 from cloud.masts.mast import Channel, Mast
+from cloud.whole_files import whole_files
 from spark_jobs import schemas
 from tests.support.fleet_lake import write
 from tests.support.servers import shared_data
