@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -143,8 +143,11 @@ def _run(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
     if any(find_spec(package) is None for package in command.needs):
         return fail(command.remedy)
+    if name == "jobs":
+        return _jobs(arguments)
     if name in _PASSED_ON:
-        return _PASSED_ON[name](arguments)
+        done: int = import_module(f"cloud.{_PASSED_ON[name]}").run(list(arguments))
+        return done
     code: int = _module(command).run(parser_of(name).parse_args(arguments))
     return code
 
@@ -160,53 +163,12 @@ def _jobs(arguments: Sequence[str]) -> int:
     return os.execv(sys.executable, (sys.executable, "-P", "-m", "spark_jobs", *arguments))  # noqa: S606
 
 
-def _query(arguments: Sequence[str]) -> int:
-    from cloud.lake.query import run
-
-    return run(list(arguments))
-
-
-def _import(arguments: Sequence[str]) -> int:
-    from cloud.importing.command import run
-
-    return run(list(arguments))
-
-
-def _dashboard(arguments: Sequence[str]) -> int:
-    from cloud.dashboard.command import run
-
-    return run(list(arguments))
-
-
-def _report(arguments: Sequence[str]) -> int:
-    from cloud.report.command import run
-
-    return run(list(arguments))
-
-
-def _export(arguments: Sequence[str]) -> int:
-    from cloud.exports.command import run
-
-    return run(list(arguments))
-
-
-def _cleaning(arguments: Sequence[str]) -> int:
-    from cloud.lake.cleaning_command import run
-
-    return run(list(arguments))
-
-
-def _notify(arguments: Sequence[str]) -> int:
-    from cloud.notify.command import run
-
-    return run(list(arguments))
-
-
-_PASSED_ON: Final[dict[str, Callable[[Sequence[str]], int]]] = {
-    "jobs": _jobs, "query": _query, "import": _import, "dashboard": _dashboard, "report": _report,
-    "export": _export, "cleaning": _cleaning, "notify": _notify,
+_PASSED_ON: Final = {
+    "query": "lake.query", "import": "importing.command", "dashboard": "dashboard.command",
+    "report": "report.command", "export": "exports.command", "cleaning": "lake.cleaning_command",
+    "notify": "notify.command",
 }  # fmt: skip
-"""Commands that parse their arguments themselves."""
+"""Modules below ``cloud`` of commands that parse their arguments themselves: ``run`` takes a list."""
 
 
 def _expected() -> tuple[type[Exception], ...]:
