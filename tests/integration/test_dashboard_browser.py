@@ -30,12 +30,6 @@ HOSTILE = "<img src=x onerror=document.title='gone'>{{7*7}}"
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with Chromium(tmp_path_factory.mktemp("chromium") / "profile") as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("dashboard") / "lake"
     write_fleet(root, 3, 3, end=datetime(2026, 11, 21, tzinfo=UTC))

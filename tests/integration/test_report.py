@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,12 +11,6 @@ import pytest
 
 from tests.support.browser import Chromium
 from tests.support.fleet_lake import write_fleet
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with Chromium(tmp_path_factory.mktemp("chromium") / "profile") as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

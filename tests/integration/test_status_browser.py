@@ -61,12 +61,6 @@ class Mast:
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with Chromium(tmp_path_factory.mktemp("chromium") / "profile") as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def mast(provisioned: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mast]:
     directory, name = tmp_path_factory.mktemp("mast"), unique_name("mast")
     with (

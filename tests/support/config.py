@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,3 +57,11 @@ def write_config(directory: Path, text: str) -> Path:
     path = directory / "gateway.toml"
     path.write_text(text)
     return path
+
+
+def changed(text: str, changes: Iterable[tuple[str, str]]) -> str:
+    """A text with the second of each pair in the place of the first, which it has once."""
+    for before, after in changes:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    return text

@@ -16,6 +16,7 @@ from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.daemon.config_changes import RESTART, Names, compare
 from gateway.daemon.gateway import ConfigInForce
 from gateway.daemon.reload import Reload
+from tests.support.config import changed, write_config
 from tests.support.forwarding import snapshot
 
 TEXT = """
@@ -62,13 +63,7 @@ TWIN = '[[sensor]]\nname = "twin"\ndriver = "hall-anemometer"\npin = 27\nslope =
 
 
 def config(directory: Path, *changes: tuple[str, str]) -> Config:
-    text = TEXT
-    for before, after in changes:
-        assert text.count(before) == 1, before
-        text = text.replace(before, after)
-    file = directory / "gateway.toml"
-    file.write_text(text)
-    found, problems = check(file)
+    found, problems = check(write_config(directory, changed(TEXT, changes)))
     assert found is not None, problems
     return found
 

@@ -18,6 +18,7 @@ from gateway.quality.minute_means import MinuteMeans
 from gateway.quality.qartod import Flagged, QartodTests
 from gateway.sampling.supervisor import Supervisor
 from tests.support.clocks import SteppingClock
+from tests.support.config import changed, write_config
 from tests.support.servers import eventually
 from tests.unit.gateway.sampling.test_sampler import T0_NS, ScriptedDriver, answer, sampler
 
@@ -111,13 +112,7 @@ driver = "bp20"
 
 
 def config(directory: Path, *changes: tuple[str, str]) -> Config:
-    text = TEXT
-    for before, after in changes:
-        assert text.count(before) == 1, before
-        text = text.replace(before, after)
-    file = directory / "gateway.toml"
-    file.write_text(text)
-    return load(file)
+    return load(write_config(directory, changed(TEXT, changes)))
 
 
 def test_a_sensor_s_own_key_comes_before_the_section_s_and_that_before_the_default(tmp_path: Path) -> None:
