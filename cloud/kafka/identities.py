@@ -48,7 +48,8 @@ class IdentityTopic:
             value = message.value() or b""
             if message.topic() == IDENTITIES_TOPIC:
                 if message.key() == gateway.encode():
-                    records.append(_record(value, gateway))
+                    # One that was deleted is none.
+                    records[:] = [_record(value, gateway)] if value else []
                 return
             try:
                 run = RunRecord.from_json(value)
@@ -73,7 +74,9 @@ class IdentityTopic:
 
         def book(message: Message) -> None:
             name = (message.key() or b"").decode(errors="replace")
-            found[name] = _record(message.value() or b"", name)
+            found.pop(name, None)
+            if value := message.value():
+                found[name] = _record(value, name)
 
         with open_scan(*self._kafka, self._timeout_s) as scan:
             scan.read(sorted({IDENTITIES_TOPIC} & scan.topics()), book, lambda *_: None)

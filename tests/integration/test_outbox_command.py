@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.provision import provision_topics
 from cloud.kafka.topic_scan import read_books, read_revised
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.identities import IdentityRecord, Step, gateway_key
+from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord, Step, gateway_key
 from cloud.wire.reading_records import RUNS_TOPIC
 from gateway.calibration.history import kafka_record
 from gateway.cli import main
@@ -175,6 +175,10 @@ def test_what_has_to_be_signed_is_refused_or_signed(
     topic = IdentityTopic(kafka.bootstrap_servers, {}, 10)
     record = IdentityRecord(place.gateway, 1, (Step(0, 1, signed=True),))
     topic.write(record)
+    # One that was deleted is none.
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(IDENTITIES_TOPIC, None, unique_name("gone").encode())
+    assert producer.flush(20) == 0
     signed = signing(place.config.read_text(), key)
     stick.with_name("other").mkdir()
     other = write_config(stick.with_name("other"), signed.replace(place.gateway, unique_name("mast")))
