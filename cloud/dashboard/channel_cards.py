@@ -16,6 +16,13 @@ _BARS: Final = 12
 """As many as fit beside a value."""
 
 
+_NEVER: Final = "imported, or not seen yet by fieldgate jobs run presence"
+
+
+def _shown(value: float | None, unit: str) -> str:
+    return "no value" if value is None else number(value, 4, unit)
+
+
 class ChannelCards:
     """Built once, and then shown as often as something is new; ``address`` is that of a channel's page."""
 
@@ -61,12 +68,12 @@ class ChannelCards:
                 reading = now.reading
                 word = QUALITIES.get(reading.quality, "not evaluated")
                 reasons = f" ({', '.join(reading.reasons)})" if reading.reasons else ""
-                value.set_text(number(reading.value, 4, reading.unit))
+                value.set_text(_shown(reading.value, reading.unit))
                 bars.set_text(sparkline(now.values[-_BARS:]))
                 state.set_text(f"{word}{reasons}, {ago(now_s - reading.time_us / 1e6)}")
             else:
                 word = row.get("state", "unknown")
-                value.set_text(number(row.get("last_value"), 4, self._units.get(name, "")))
+                value.set_text(_shown(row.get("last_value"), self._units.get(name, "")))
                 bars.set_text("")
-                state.set_text(word)
+                state.set_text(word if row else _NEVER)
             state.classes(replace=f"state {word.replace(' ', '_')}")

@@ -114,7 +114,9 @@ def command_card(gateway: str, sender: CommandSender, now_ms: Callable[[], int])
 
     async def renew() -> None:
         try:
-            lines = await sender.recent(gateway, now_ms())
+            lines = await sender.recent(gateway, now_ms()) or [
+                f"No command in the last {_LISTED_HOURS} hours."
+            ]
         except CloudError as error:
             lines = [str(error)]
         if is_open(listed):

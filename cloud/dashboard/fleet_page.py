@@ -13,7 +13,21 @@ from nicegui import ui
 
 from cloud.dashboard import charts
 from cloud.dashboard.fleet import Fleet, FleetReader
-from cloud.dashboard.frame import ChartCard, address, ago, card, is_open, missing, moment, number, page, tiles
+from cloud.dashboard.frame import (
+    ChartCard,
+    address,
+    ago,
+    card,
+    is_open,
+    missing,
+    moment,
+    number,
+    page,
+    percent,
+    tiles,
+)
+from cloud.dashboard.plots import described
+from cloud.dashboard.views.figures import of_sites
 
 _COLUMNS: Final = (
     ("gateway", "mast"), ("name", "site"), ("state", "state"), ("ago_s", "last seen"), ("wind", "wind, m/s"),
@@ -49,6 +63,14 @@ _GRID: Final = """<div class="q-pa-xs col-12"><a class="channel" style="display:
     {{ props.row.ago }}</span><span class="gap"></span><span>{{ props.row.wind ?? '–' }} m/s</span><span>{{
     props.row.day == null ? '–' : props.row.day.toFixed(1) + ' %' }}</span></div></a></div>"""
 
+_NO_PLACES: Final = (
+    "No mast has coordinates: latitude and longitude in [site] of its gateway.toml, which "
+    "fieldgate jobs run ingest puts into table sites, or of an import's mapping."
+)
+_NO_MASTS: Final = (
+    "No mast in the lake yet: fieldgate jobs run all fills it from what gateways publish, "
+    "fieldgate import from other loggers' files."
+)
 _OPEN: Final = "(event) => { if (event.name) location = '/mast/' + encodeURIComponent(event.name); }"
 
 
@@ -105,7 +127,7 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) 
     state = look.state
     fleet = await to_thread(reader.read)
     with page("Fleet", "/"):
-        top = ui.element("div").classes("top-of-fleet")
+        top = ui.element("div").classes("sums")
         with ui.element("div").classes("two"):
             with card("Masts" if state is None else f"Masts {state}") as head:
                 table = ui.table(
@@ -117,6 +139,10 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) 
                     row_key="gateway",
                     pagination=look.pagination(),
                 ).props('flat dense binary-state-sort :grid="window.innerWidth < 700"')
+                none = _NO_MASTS if state is None else f"No mast is {state} now."
+                table.props(
+                    f"no-data-label={json.dumps(none)} no-results-label='No mast has that in its row.'"
+                )
                 for name, template in _CELLS.items():
                     table.add_slot(f"body-cell-{name}", template)
                 table.add_slot("item", _GRID)
@@ -146,14 +172,10 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) 
         table.rows[:] = shown
         table.update()
         placed = [mast for mast in shown if mast["latitude"] is not None]
-        sites.show(
-            charts.sites(placed)
-            if placed
-            else "No mast has coordinates: [site] in its config, then table sites."
-        )
+        sites.show(_sites(placed) if placed else _NO_PLACES)
         top.clear()
         with top:
-            _summary(fleet)
+            _tiles(fleet)
 
     async def renew() -> None:
         fleet = await to_thread(reader.read)
@@ -173,19 +195,40 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) 
     ticks.subscribe(tick)
 
 
-def _summary(fleet: Fleet) -> None:
-    counts = fleet.counts()
+def _sites(placed: list[dict[str, Any]]) -> dict[str, Any]:
+    count = f"{len(placed)} mast{'s' * (len(placed) > 1)} with coordinates"
+    return described(charts.sites(placed), "Sites", "longitude and latitude", count, of_sites(placed))
+
+
+def summary(fleet: Fleet) -> dict[str, str]:
+    """The fleet in numbers, a dash for one that the lake lacks."""
     days = [mast["day"] for mast in fleet.masts if mast["day"] is not None]
     values = {"masts": number(len(fleet.masts))} | {
-        state: number(count) for state, count in counts.items() if count or state == "online"
+        state: number(count) for state, count in fleet.counts().items() if count or state == "online"
     }
-    links = {"masts": "/"} | {state: address("/", state=state) for state in counts}
     sums = {
         name: [mast[name] for mast in fleet.masts if mast[name] is not None] for name in ("alerts", "lost")
     }
-    values["recovery, 24 h"] = f"{100 * sum(days) / len(days):.1f} %" if days else "–"
+    values["recovery, 24 h"] = percent(sum(days) / len(days) if days else None)
     values["open alerts"] = number(sum(sums["alerts"])) if sums["alerts"] else "–"
     values["readings lost"] = number(sum(sums["lost"])) if sums["lost"] else "–"
     values["statistics up to, UTC"] = moment(fleet.until_ms, "%d %b %H:%M")
+    return values
+
+
+NEEDS: Final = {
+    "recovery, 24 h": "statistics of the last day: fieldgate jobs run statistics",
+    "open alerts": "table alerts: fieldgate jobs run alerts",
+    "readings lost": "table presence: fieldgate jobs run presence",
+    "statistics up to, UTC": "closed intervals: fieldgate jobs run statistics",
+}
+"""What a number of the fleet is made of, and what fills that."""
+
+
+def _tiles(fleet: Fleet) -> None:
+    values = summary(fleet)
+    links = {"masts": "/", "open alerts": "/alerts"}
+    links |= {state: address("/", state=state) for state in fleet.counts()}
     missing(fleet.missing)
-    tiles(values, links | {"open alerts": "/alerts"})
+    why = {name: f"needs {NEEDS[name]}" for name, value in values.items() if value == "–"}
+    tiles(values, why, links)

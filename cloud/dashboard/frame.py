@@ -77,6 +77,11 @@ def number(value: Any, digits: int = 3, unit: str = "") -> str:
     return f"{text} {unit}".rstrip()
 
 
+def percent(share: float | None) -> str:
+    """A share in percent; a dash for none."""
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
 def ago(seconds: float | None) -> str:
     """How long ago in words."""
     if seconds is None:
@@ -138,18 +143,23 @@ def missing(words: list[str] | tuple[str, ...]) -> None:
         ui.label(each).classes("missing").props('role="status"')
 
 
-def tiles(values: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
-    """Numbers in large print, each with its name; some lead somewhere."""
+def tiles(values: Mapping[str, str], why: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
+    """Numbers in large print, each with its name; some lead somewhere. Of one that is not there, ``why``."""
     with ui.element("div").classes("tiles"):
         for name, value in values.items():
             target = (links or {}).get(name)
             with ui.link(target=target).classes("tile") if target else ui.element("div").classes("tile"):
-                ui.label(value).classes("big")
+                if name in why:
+                    ui.label(why[name]).classes("why")
+                else:
+                    ui.label(value).classes("big")
                 ui.label(name).classes("name")
 
 
 class ChartCard:
-    """A chart, or words in its place."""
+    """A chart, or words in its place: ``is_drawn`` says which."""
+
+    is_drawn = False
 
     def __init__(self, title: str, csv: str, *, wide: bool = False, tall: bool = False) -> None:
         with card(title, wide=wide) as head:
@@ -193,6 +203,7 @@ class ChartCard:
     def show(self, drawn: dict[str, Any] | str) -> None:
         """Draws a chart's options, or shows words in its place."""
         is_words = isinstance(drawn, str)
+        self.is_drawn = not is_words
         self._words.set_text(drawn if isinstance(drawn, str) else "")
         self._words.set_visibility(is_words)
         subject = "" if isinstance(drawn, str) else drawn.get("title", {}).get("subtext", "")

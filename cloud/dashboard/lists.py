@@ -65,6 +65,26 @@ PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]
 """Cards of each page, and what is in them: the answer of one table, or what is made of several."""
 
 
+_NO_PRESENCE: Final = (
+    "No mast in table presence yet: fieldgate jobs run presence fills it from what masts send; "
+    "what was imported is not in it."
+)
+NO_ROWS: Final = {
+    "Open alerts": "None is open: fieldgate jobs run alerts raises them by the rules of its --rules.",
+    "Cleared alerts": "None so far: one that was raised is cleared when its rule no longer holds.",
+    "Anomalies above their threshold": "No interval above its threshold, and no rule broken. "
+    "Scores need a model: fieldgate jobs train.",
+    "What became of all readings": _NO_PRESENCE,
+    "Tables": "No table yet.",
+    "Freshness": _NO_PRESENCE,
+    "Statistics": "No interval yet: fieldgate jobs run statistics makes them of readings.",
+    "Quarantine by reason": "Empty: no record was refused.",
+    "Quarantined payloads": "Empty: no record was refused.",
+    "Runs": "No run yet: gateways publish them, fieldgate jobs run ingest stores them.",
+}
+"""What a card says whose table has no rows."""
+
+
 def read_lists(reader: LakeReader, title: str) -> dict[str, Frame | str]:
     """Each card of a page: its rows, or why there are none."""
     found: dict[str, Frame | str] = {}
@@ -100,7 +120,7 @@ async def lists_page(reader: LakeReader, changed: Any, title: str) -> None:
                         link = link_of_row if title == "Alerts" else None
                         table_of(rows.columns, rows.dicts(), link)
                     else:
-                        ui.label("None.").classes("soft")
+                        ui.label(NO_ROWS[name]).classes("soft")
 
     await renew()
     changed.subscribe(renew)

@@ -87,7 +87,10 @@ class MarksCard:
         self._listed.clear()
         with self._listed:
             if not marks:
-                ui.label("No marks.").classes("soft")
+                with_button = "the button, or " if self._book.author is not None else ""
+                ui.label(f"No marks. A period is marked by {with_button}fieldgate cleaning add.").classes(
+                    "soft"
+                )
             for mark in marks[:_LISTED]:
                 self._line(mark)
             if len(marks) > _LISTED:

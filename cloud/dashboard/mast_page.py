@@ -13,31 +13,31 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from cloud.dashboard import charts, over_time
+from cloud.dashboard import over_time
 from cloud.dashboard.channel_cards import ChannelCards
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import (
     ChartCard,
-    address,
     around,
     card,
-    end_ms,
     is_open,
     missing,
     moment,
     number,
     page,
+    percent,
     table,
     tiles,
-    time_ms,
 )
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
-from cloud.dashboard.plots import described
+from cloud.dashboard.views.drawn import TITLES, about_series, draw, draw_series
+from cloud.dashboard.views.empty import NO_ROWS, why_no_numbers
+from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS, details, read_mast
-from cloud.masts.numbers import CHARTS, View, series, subject, summary
-from cloud.masts.reading import Frame, LakeReader, Span
+from cloud.masts.mast import DAY_MS, details
+from cloud.masts.numbers import CHARTS, View, series, summary
+from cloud.masts.reading import Frame, LakeReader
 
 _SPANS: Final = (
     ("1 h", 1 / 24),
@@ -47,83 +47,6 @@ _SPANS: Final = (
     ("90 days", 90),
     ("1 year", 365),
 )
-_TITLES: Final = {
-    "wind-rose": "Wind rose", "distribution": "Wind speed distribution", "diurnal": "Course of the day",
-    "shear": "Shear profile", "turbulence": "Turbulence intensity", "pair": "Redundant pair",
-    "shadow": "Pair by direction: tower shadow", "irradiance": "Irradiance by time of day",
-     "insolation": "Insolation by day", "rain": "Rain",
-    "recovery": "Recovery by channel and day",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the page's address says; empty texts and None are left to the page."""
-
-    gateway: str
-    channel: str | None = None
-    begin: str | None = None
-    end: str | None = None
-    interval_s: int | None = None
-    is_clean: bool = False
-
-    def address(self, path: str, **other: object) -> str:
-        """The same view at another path, or with other values."""
-        query = {"channel": self.channel, "from_": self.begin, "to": self.end, "interval": self.interval_s,
-                 "marks": "without" if self.is_clean else None}  # fmt: skip
-        return address(path, **(query | other))
-
-
-def open_view(reader: LakeReader, request: Request) -> View:
-    """The statistics that an address asks for. Raises Missing, CloudError."""
-    mast = read_mast(reader, request.gateway)
-    channel = mast.named(request.channel)
-    if channel is None:
-        raise CloudError(f"No statistics of {request.gateway} in the lake.")
-    lengths = mast.intervals_s
-    interval_s = next((each for each in (request.interval_s, 600) if each in lengths), lengths[0])
-    end = min(end_ms(request.end) or mast.end_ms, mast.end_ms)
-    asked = time_ms(request.begin)
-    begin = end - 7 * DAY_MS if asked is None else asked
-    if begin >= end:
-        raise CloudError(f"Nothing from {moment(begin)} to {moment(end)}: the mast's statistics are from "
-                         f"{moment(mast.begin_ms)} to {moment(mast.end_ms)}.")  # fmt: skip
-    span = Span(request.gateway, interval_s, max(begin, mast.begin_ms), end, request.is_clean)
-    return View(mast, reader, span, channel)
-
-
-def draw(view: View, name: str) -> dict[str, Any] | str:
-    """A chart's options, or why there is none."""
-    try:
-        frame = CHARTS[name](view)
-    except CloudError as error:
-        return str(error)
-    if (
-        not frame.rows
-        or (name == "turbulence" and len(frame.rows) < 2)
-        or (name == "rain" and not any(frame.column("intervals")))
-    ):
-        needs = (
-            " It needs two bins of speed with three intervals above 3 m/s." if name == "turbulence" else ""
-        )
-        return f"Nothing to draw from in this time.{needs}"
-    if name == "diurnal":
-        is_direction = view.channel.quantity == "wind_direction"
-        drawn = charts.diurnal(frame, view.channel.unit, is_direction=is_direction)
-    else:
-        drawn = charts.DRAW[name](frame)
-    span = view.span
-    extent = f"{moment(span.begin_ms)} to {moment(span.end_ms)} UTC"
-    if "intervals" in frame.columns and name != "shear":
-        extent += f", {sum(frame.column('intervals')):,} intervals"
-    elif name in ("pair", "irradiance"):
-        extent += f", {len(frame.rows):,} intervals"
-    return described(drawn, f"{span.gateway}: {_TITLES[name]}", subject(view, name), extent)
-
-
-def _about_series(view: View, drawn: dict[str, Any], begin_ms: int, end_ms: int) -> dict[str, Any]:
-    extent = f"{moment(begin_ms)} to {moment(end_ms)} UTC, {view.span.interval_s / 60:g}-minute statistics"
-    return described(drawn, f"{view.mast.gateway}: over time", view.channel.name, extent)
 
 
 def _series(view: View, begin_ms: int, end_ms: int) -> Frame:
@@ -198,10 +121,10 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
             ticks.subscribe(tick_new)
             return
         view, path = read.view, f"/mast/{request.gateway}"
-        mast, span, channel = view.mast, view.span, view.channel
+        mast, channel = view.mast, view.channel
         _head(view, request, path)
         missing(mast.missing)
-        top = ui.element("div")
+        top = ui.element("div").classes("sums")
         channels = ChannelCards(mast.channels, channel, lambda name: request.address(path, channel=name))
         with ui.element("div").classes("spans"):
             _spans(view, request, path)
@@ -216,7 +139,7 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
                 name: ChartCard(
                     title, request.address(f"{csv}/{name}"), wide=name == "recovery", tall=name == "recovery"
                 )
-                for name, title in _TITLES.items()
+                for name, title in TITLES.items()
             }
         below = ui.element("div").classes("charts")
         if sources.sender is not None:
@@ -233,6 +156,9 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
         tick()
         for name, each in cards.items():
             each.show(read.drawn[name])
+        if not top_chart.is_drawn:
+            # Once it is, a zoom is what it shows.
+            top_chart.show(draw_series(read.view, read.series, read.bands))
         marks.show(read.marks)
         below.clear()
         with below:
@@ -241,11 +167,6 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
                     _table(title, found, mast.gateway)
 
     show(read)
-    drawn = over_time.series(
-        read.series, channel.name, channel.unit, span.begin_ms, span.end_ms,
-        is_direction=channel.quantity == "wind_direction", bands=read.bands,
-    )  # fmt: skip
-    top_chart.show(_about_series(view, drawn, span.begin_ms, span.end_ms))
     top_chart.chart.on(
         "chart:datazoom",
         zoom.moved,
@@ -303,6 +224,8 @@ class _Zoom:
     async def refine(self) -> None:
         """Points for what is seen, and its address for the browser's line."""
         seen, (begin, end) = self._seen, self.seen_ms()
+        if not self._chart.is_drawn:
+            return
         frame = await to_thread(_series, self.read.view, begin, end)
         self._drawn = seen
         if not is_open(self._chart.chart):
@@ -310,7 +233,7 @@ class _Zoom:
         data: list[dict[str, Any]] = [{"data": each} for each in over_time.series_data(frame)]
         data[over_time.VALUE]["markArea"] = self.read.bands
         self._chart.chart.run_chart_method(
-            "setOption", _about_series(self.read.view, {"series": data}, begin, end)
+            "setOption", about_series(self.read.view, frame, {"series": data}, begin, end)
         )
         if seen != (0.0, 100.0):
             there = self._request.address(
@@ -342,18 +265,19 @@ def _head(view: View, request: Request, path: str) -> None:
 def _sums(read: _Read) -> None:
     """The span's numbers."""
     (found,) = read.sums.dicts()
-    tiles(
-        {
-            "mean wind": number(found["mean"], 3, "m/s"),
-            "gust, 3 s": number(found["gust"], 3, "m/s"),
-            "highest reading": number(found["highest"], 3, "m/s"),
-            "turbulence > 3 m/s": "–" if found["ti"] is None else f"{100 * found['ti']:.1f} %",
-            "mean shear α": number(found["alpha"], 3),
-            "air density, kg/m³": number(found["density"], 4),
-            "insolation, kWh/m²": "–" if found["insolation"] is None else f"{found['insolation'] / 1000:.1f}",
-            "recovery": "–" if found["recovery"] is None else f"{100 * found['recovery']:.1f} %",
-        }
-    )
+    insolation = found["insolation"]
+    named = {
+        "mean": ("mean wind", number(found["mean"], 3, "m/s")),
+        "gust": ("gust, 3 s", number(found["gust"], 3, "m/s")),
+        "highest": ("highest reading", number(found["highest"], 3, "m/s")),
+        "ti": ("turbulence > 3 m/s", percent(found["ti"])),
+        "alpha": ("mean shear α", number(found["alpha"], 3)),
+        "density": ("air density, kg/m³", number(found["density"], 4)),
+        "insolation": ("insolation, kWh/m²", "" if insolation is None else f"{insolation / 1000:.1f}"),
+        "recovery": ("recovery", percent(found["recovery"])),
+    }
+    why = {named[name][0]: words for name, words in why_no_numbers(read.view, found).items()}
+    tiles(dict(named.values()), why)
     last_values = read.tables["Live"]
     if isinstance(last_values, str):
         missing([last_values])
@@ -392,6 +316,6 @@ def _table(title: str, found: Frame | str, gateway: str) -> None:
         if isinstance(found, str):
             missing([found])
         elif not found.rows:
-            ui.label("None.").classes("soft")
+            ui.label(NO_ROWS[title]).classes("soft")
         else:
             table(found.columns, found.dicts(), link or None)

@@ -44,9 +44,9 @@ def legend(*names: str) -> Options:
     return {"textStyle": {"color": INK}, "top": 2, "itemHeight": 9, "itemWidth": 16, "data": list(names)}
 
 
-def described(drawn: Options, title: str, subject: str, extent: str) -> Options:
-    """With what a screen reader says of it, and what a saved picture has above it."""
-    words = {"enabled": True, "label": {"description": f"{title}. {subject}. {extent}."}}
+def described(drawn: Options, title: str, subject: str, extent: str, figures: str) -> Options:
+    """With what a screen reader says of it, main figures too, and what a saved picture has above it."""
+    words = {"enabled": True, "label": {"description": f"{title}. {subject}. {extent}. {figures}."}}
     # ECharts doesn't draw a title that isn't shown; the card and the picture have it from here.
     return {
         **drawn,

@@ -7,7 +7,7 @@ import io
 import time
 from asyncio import open_connection, sleep, to_thread
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from fastapi import Request as HttpRequest
@@ -22,10 +22,11 @@ from cloud.dashboard.fleet_page import Look, fleet_page
 from cloud.dashboard.frame import moment
 from cloud.dashboard.lists import lists_page
 from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
-from cloud.dashboard.mast_page import Request, Sources, mast_page, open_view
+from cloud.dashboard.mast_page import Sources, mast_page
+from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
 from cloud.masts.numbers import CHARTS, series
-from cloud.masts.reading import Frame
+from cloud.masts.reading import Frame, LakeReader
 
 LOOK_EVERY_S: Final = 2.0
 """How often the tables' versions are looked at, for all pages together."""
@@ -115,8 +116,8 @@ def _text(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
-def _asked(request: HttpRequest, gateway: str) -> Request:
-    query = request.query_params
+def asked(gateway: str, query: Mapping[str, str]) -> Request:
+    """What the address of a mast's page, or of one of its files, wants."""
     length = query.get("interval", "")
     return Request(
         gateway,
@@ -127,6 +128,24 @@ def _asked(request: HttpRequest, gateway: str) -> Request:
         int(length) if length.isdecimal() and len(length) < 10 else None,
         query.get("marks") == "without",
     )
+
+
+def mast_csv(reader: LakeReader, request: Request, chart: str) -> Response:
+    """A chart's numbers as a file, or why there are none."""
+    try:
+        view = open_view(reader, request)
+        span = view.span
+        if chart == "series":
+            # Every interval, not what the screen has points for.
+            frame = series(view, view.channel.name, span.begin_ms, span.end_ms, 1_000_000_000)
+        elif chart in CHARTS:
+            frame = CHARTS[chart](view)
+        else:
+            return PlainTextResponse(f"no chart of that name; there are series, {', '.join(CHARTS)}\n", 404)
+    except CloudError as error:
+        return PlainTextResponse(f"{error}\n", 404)
+    days = f"{moment(span.begin_ms, '%Y-%m-%d')}_{moment(span.end_ms, '%Y-%m-%d')}"
+    return as_csv(frame, f"{request.gateway}-{chart}_{days}")
 
 
 def _user(request: HttpRequest) -> str | None:
@@ -174,7 +193,7 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
         may = config.dashboard.commands and (user is None or audience.users[user].commands)
         sender = CommandSender(config.kafka, user) if may else None
         sources = Sources(audience.reader(user), audience.live(user), audience.marks(user), sender)
-        await unopened.add(mast_page(sources, changed, ticks, _asked(request, gateway)))
+        await unopened.add(mast_page(sources, changed, ticks, asked(gateway, request.query_params)))
 
     @ui.page("/alerts", response_timeout=30)
     async def _alerts(request: HttpRequest) -> None:
@@ -194,22 +213,7 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
 
     @app.get("/csv/mast/{gateway}/{chart}")
     def _mast_csv(gateway: str, chart: str, request: HttpRequest) -> Response:
-        try:
-            view = open_view(audience.reader(_user(request)), _asked(request, gateway))
-            span = view.span
-            if chart == "series":
-                # Every interval, not what the screen has points for.
-                frame = series(view, view.channel.name, span.begin_ms, span.end_ms, 1_000_000_000)
-            elif chart in CHARTS:
-                frame = CHARTS[chart](view)
-            else:
-                return PlainTextResponse(
-                    f"no chart of that name; there are series, {', '.join(CHARTS)}\n", 404
-                )
-        except CloudError as error:
-            return PlainTextResponse(f"{error}\n", 404)
-        days = f"{moment(span.begin_ms, '%Y-%m-%d')}_{moment(span.end_ms, '%Y-%m-%d')}"
-        return as_csv(frame, f"{gateway}-{chart}_{days}")
+        return mast_csv(audience.reader(_user(request)), asked(gateway, request.query_params), chart)
 
     async def look() -> None:
         unopened.prune()

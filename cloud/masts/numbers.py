@@ -37,11 +37,37 @@ class View:
             else next(iter(self.mast.of("wind_speed")), None)
         )
 
-    def need(self, *channels: Channel | None) -> list[str]:
-        """Names of channels. Raises Missing where the mast has one of them not."""
-        if None in channels:
-            raise Missing("This mast has no channels for it.")
-        return [each.name for each in channels if each is not None]
+    def need(self, **channels: Channel | None) -> list[str]:
+        """Names of channels, given by their quantity. Raises Missing where the mast has one of them not."""
+        for quantity, each in channels.items():
+            if each is None:
+                driver = MEASURED_BY.get(quantity)
+                sensor = f' with driver = "{driver}"' if driver else ""
+                raise Missing(
+                    f"This mast has no channel of {quantity}: a [[sensor]]{sensor} in its gateway.toml "
+                    "measures it, a [[channel]] in the mapping of fieldgate import brings it in."
+                )
+        return [each.name for each in channels.values() if each is not None]
+
+    def need_pair(self) -> tuple[Channel, str]:
+        """The cup and its twin's name. Raises Missing."""
+        cup = self.cup
+        self.need(wind_speed=cup)
+        if cup is None or cup.twin is None:
+            raise Missing(
+                f'{cup.name if cup else "The cup"} has no twin: pair = "NAME" in its [[sensor]] of '
+                "gateway.toml, or in its [[channel]] of an import's mapping, names the redundant sensor."
+            )
+        return cup, cup.twin
+
+
+MEASURED_BY: Final = {
+    "wind_speed": "hall-anemometer",
+    "wind_direction": "wind-vane",
+    "irradiance": "pyranometer",
+    "precipitation": "pulse",
+}
+"""The driver of a gateway that measures a quantity; others can too."""
 
 
 def series(view: View, channel: str, begin_ms: int, end_ms: int, points: int = POINTS) -> Frame:
@@ -80,7 +106,7 @@ VECTOR_MEAN: Final = (
 
 def wind_rose(view: View) -> Frame:
     """Share of intervals by sector and class of speed, 3 m/s wide."""
-    cup, vane = view.need(view.cup, view.mast.vane_for(view.cup))
+    cup, vane = view.need(wind_speed=view.cup, wind_direction=view.mast.vane_for(view.cup))
     return view.held.read(
         """WITH placed AS (FROM by_sector($1, $2, 16) WHERE speed + direction IS NOT NULL)
         SELECT sector, least(floor(speed / 3) * 3, 15) AS from_mps, count(*) AS intervals,
@@ -92,7 +118,7 @@ def wind_rose(view: View) -> Frame:
 
 def distribution(view: View) -> Frame:
     """Share of intervals by speed, in bins of 1 m/s, and that of the Weibull distribution."""
-    (cup,) = view.need(view.cup)
+    (cup,) = view.need(wind_speed=view.cup)
     (moments,) = view.held.read(f"SELECT avg(avg), avg(avg ** 3) {VALID}", [cup]).rows
     fitted = weibull(*moments)
     rows = view.held.read(
@@ -104,8 +130,11 @@ def distribution(view: View) -> Frame:
     bins = [counted.get(float(at), (float(at), 0, 0.0)) for at in range(int(max(counted, default=-1)) + 1)]
     cumulated = [_weibull_below(row[0] + 1, fitted) - _weibull_below(row[0], fitted) for row in bins]
     return Frame(
-        ("from_mps", "intervals", "share", "weibull_share", "weibull_a_mps", "weibull_k"),
-        [(*row, share, *(fitted or (None, None))) for row, share in zip(bins, cumulated, strict=True)],
+        ("from_mps", "intervals", "share", "weibull_share", "weibull_a_mps", "weibull_k", "mean_mps"),
+        [
+            (*row, share, *(fitted or (None, None)), moments[0])
+            for row, share in zip(bins, cumulated, strict=True)
+        ],
     )
 
 
@@ -141,13 +170,18 @@ def _weibull_below(speed: float, fitted: tuple[float, float] | None) -> float:
 
 
 def diurnal(view: View) -> Frame:
-    """The channel by hour of the site's day, and by month where there are several."""
-    mean = VECTOR_MEAN if view.channel.quantity == "wind_direction" else "avg(avg)"
+    """The channel by hour of the site's day, and by month where there are several.
+
+    Of directions without the band: about north they have no order.
+    """
+    is_direction = view.channel.quantity == "wind_direction"
+    mean = VECTOR_MEAN if is_direction else "avg(avg)"
+    low, high = ("NULL", "NULL") if is_direction else (f"quantile_cont(avg, {at})" for at in (0.1, 0.9))
     return view.held.read(
         f"""SELECT strftime(local, '%Y-%m') AS month, hour(local) AS hour, {mean} AS mean,
-            quantile_cont(avg, 0.1) AS p10, quantile_cont(avg, 0.9) AS p90, count(*) AS intervals
+            {low} AS p10, {high} AS p90, count(*) AS intervals
         FROM (SELECT *, (interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP AS local {VALID})
-        GROUP BY ALL ORDER BY ALL""",  # noqa: S608 - numbers and texts of ours
+        GROUP BY month, hour ORDER BY month, hour""",  # noqa: S608 - numbers and texts of ours
         [view.channel.name],
     )
 
@@ -165,7 +199,11 @@ def shear(view: View) -> Frame:
     cups = [each for each in view.mast.of("wind_speed") if each.height_m]
     primary = {each.height_m or 0.0: each for each in reversed(cups)}
     if len(primary) < 2:
-        raise Missing("Shear needs cups at two heights or more, which table channels has.")
+        has = ", ".join(f"{each.name} at {each.height_m:g} m" for each in cups) or "none with a height"
+        raise Missing(
+            f"Shear needs cups at two heights or more; this mast has {has}. height_m in each [[sensor]] of "
+            "gateway.toml, or [[channel]] of an import's mapping, names it; table channels has it."
+        )
     names = [each.name for each in primary.values()]
     alpha = view.held.read("SELECT avg(shear_alpha), count(shear_alpha) FROM mast").rows[0]
     means = dict(
@@ -187,7 +225,7 @@ def shear(view: View) -> Frame:
 
 def turbulence(view: View) -> Frame:
     """Turbulence intensity by bins of 1 m/s: mean and 90th percentile of ``mast``'s, above 3 m/s."""
-    (cup,) = view.need(view.cup)
+    (cup,) = view.need(wind_speed=view.cup)
     return view.held.read(
         """SELECT floor(avg + 0.5) AS speed_mps, avg(ti) AS mean, quantile_cont(ti, 0.9) AS p90, count(*)
         AS intervals
@@ -209,33 +247,29 @@ def iec_turbulence(at_15: float, speed_mps: float) -> float:
 
 def pair(view: View) -> Frame:
     """A cup and its twin in up to 1,500 intervals."""
-    cup = view.cup
-    if cup is None or cup.twin is None:
-        raise Missing("The channel has no twin: a pair is named in the gateway's config.")
+    cup, twin = view.need_pair()
     return view.held.read(
         """SELECT epoch_ms(interval_start) AS time, one.avg AS cup, other.avg AS twin
         FROM statistics AS one JOIN statistics AS other USING (interval_start)
         WHERE one.channel = $1 AND other.channel = $2 AND one.avg IS NOT NULL AND other.avg IS NOT NULL
         ORDER BY hash(interval_start) LIMIT 1500""",
-        [cup.name, cup.twin],
+        [cup.name, twin],
     )
 
 
 def shadow(view: View) -> Frame:
     """The ratio of twins by sector, relative to its median (``tower_shadow``)."""
-    cup = view.cup
-    if cup is None or cup.twin is None:
-        raise Missing("The channel has no twin: a pair is named in the gateway's config.")
-    (vane,) = view.need(view.mast.vane_for(cup))
+    cup, twin = view.need_pair()
+    (vane,) = view.need(wind_direction=view.mast.vane_for(cup))
     return view.held.read(
         "SELECT sector, intervals, ratio, relative, shadowed FROM tower_shadow($1, $2, $3) ORDER BY sector",
-        [cup.name, cup.twin, vane],
+        [cup.name, twin, vane],
     )
 
 
 def sun(view: View) -> Frame:
     """Irradiance by time of the site's day: of each day, and of all of them the mean and the highest."""
-    (name,) = view.need(next(iter(view.mast.of("irradiance")), None))
+    (name,) = view.need(irradiance=next(iter(view.mast.of("irradiance")), None))
     return view.held.read(
         f"""SELECT strftime(local, '%Y-%m-%d') AS day, hour(local) + minute(local) / 60 AS hour, avg AS value,
             avg(avg) OVER by_time AS mean, max(avg) OVER by_time AS highest
@@ -247,6 +281,7 @@ def sun(view: View) -> Frame:
 
 def insolation(view: View) -> Frame:
     """Sums of ``mast``'s insolation by the site's day."""
+    view.need(irradiance=next(iter(view.mast.of("irradiance")), None))
     return view.held.read(
         f"""SELECT strftime((interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP, '%Y-%m-%d')
         AS day,
@@ -262,7 +297,7 @@ def rain(view: View) -> Frame:
     that by the site's clock.
     """
     chosen = view.channel if view.channel.quantity == "precipitation" else None
-    (name,) = view.need(chosen or next(iter(view.mast.of("precipitation")), None))
+    (name,) = view.need(precipitation=chosen or next(iter(view.mast.of("precipitation")), None))
     span, step = view.span, 1000 * view.span.interval_s
     length = 3_600_000 if span.end_ms - span.begin_ms <= 7 * DAY_MS else DAY_MS
     # A day begins at the site's midnight; an hour too, where local time is ahead by 5:45.

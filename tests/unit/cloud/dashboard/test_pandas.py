@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.lists import link_of_row, read_lists
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.mast_page import Request, open_view
+from cloud.dashboard.views.request import Request, open_view
 from cloud.masts.mast import details
 from cloud.masts.numbers import CHARTS, View, summary
 from cloud.masts.reading import Frame, LakeReader

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cloud.dashboard.mast_page import Request, draw, open_view
+from cloud.dashboard.views.drawn import draw
+from cloud.dashboard.views.request import Request, open_view
 from cloud.masts.numbers import rain
 from cloud.masts.reading import Frame, LakeReader
 from spark_jobs import schemas
@@ -87,4 +88,5 @@ def test_by_the_hour_in_a_week_and_less(reader: LakeReader, rows: Any) -> None:
     # Of three hours no interval has a row; of the fourth some have.
     assert made.column("sum_mm").count(None) == 3
     nothing = open_view(reader, Request("gauge-01", begin="2026-11-12T18:15", end="2026-11-13T18:15"))
-    assert draw(nothing, "rain") == "Nothing to draw from in this time."
+    said = str(draw(nothing, "rain"))
+    assert said.startswith(f"None of 144 intervals of {GAUGE} in this time has a value: ")

@@ -25,7 +25,7 @@ def test_the_example_is_one() -> None:
     assert mapping.site is not None
     assert (mapping.site.utc_offset, mapping.file.utc_offset, mapping.file.interval) == (60, 0, 600)
     assert [channel.name for channel in mapping.channels][-2:] == ["rain.precipitation", "battery.voltage"]
-    assert mapping.channels[7].to_lake == pytest.approx((0.1, 0.0))
+    assert mapping.channels[11].to_lake == pytest.approx((0.1, 0.0))
 
 
 def test_scale_and_offset_come_before_the_unit(tmp_path: Path) -> None:
