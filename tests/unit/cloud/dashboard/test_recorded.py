@@ -1,4 +1,4 @@
-"""A week of a recorded mast, imported: each view's numbers beside pandas of the file."""
+"""Five days of a recorded mast, imported: each view's numbers beside pandas of the file."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 
 from cloud.dashboard.server import asked, mast_csv
 from cloud.masts.reading import LakeReader
-from tests.support.recorded_views import MAST, Comparison, import_recording, write_mast
+from tests.support.recorded_views import CUPS, MAST, Comparison, import_recording, write_mast
 from tests.support.servers import shared_data
 
-WEEK = "2016-07-25"
+BEGIN = "2016-07-27"
 
 
-def test_a_weeks_views_of_an_imported_mast_are_what_pandas_has(tmp_path: Path) -> None:
+def test_five_days_views_of_an_imported_mast_are_what_pandas_has(tmp_path: Path) -> None:
     path = shared_data("mast_10min_3months.csv.gz")
     if path is None:
         pytest.skip("no shared data: mast_10min_3months.csv.gz")
-    recording = import_recording(path, tmp_path, WEEK)
+    recording = import_recording(path, tmp_path, BEGIN)
     write_mast(tmp_path / "lake")
     reader = LakeReader({"lake": (str(tmp_path / "lake"), None)})
     reader.look()
@@ -30,7 +30,7 @@ def test_a_weeks_views_of_an_imported_mast_are_what_pandas_has(tmp_path: Path) -
         return bytes(answer.body).decode()
 
     compared = Comparison(recording, ask, reader)
-    compared.all_of_it(WEEK)
+    compared.all_of_it(BEGIN, {column: CUPS[column] for column in ("Spd80mN", "Spd40mS")})
     compared.fleet()
     print(compared)  # noqa: T201 - shown with -s, and where it fails
-    assert sum(compared.values.values()) > 100_000
+    assert sum(compared.values.values()) > 50_000

@@ -35,7 +35,7 @@ REMEDY = re.compile(r"fieldgate (jobs run|import)|gateway\.toml|Choose another t
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("words") / "lake"
-    write_fleet(root, 1, 2, end=datetime(2026, 11, 21, tzinfo=UTC))
+    write_fleet(root, 1, 1, end=datetime(2026, 11, 21, tzinfo=UTC))
     return root
 
 
@@ -74,17 +74,13 @@ def needs(view: View) -> dict[str, str]:
     return why
 
 
-def test_a_mast_without_vane_and_one_with_a_single_cup(lake: Path) -> None:
-    DeltaTable(str(lake / "statistics")).delete("channel LIKE 'vane%'")
-    said = words(view_of(lake))
-    assert set(said) == {"wind-rose", "shadow", "rain"}
-    for name in ("wind-rose", "shadow"):
-        assert 'no channel of wind_direction: a [[sensor]] with driver = "wind-vane"' in said[name]
+def test_a_mast_with_a_single_cup_and_no_vane(lake: Path) -> None:
     DeltaTable(str(lake / "statistics")).delete(f"channel <> '{CUP}'")
     shutil.rmtree(lake / "mast")
     alone = view_of(lake)
     said = words(alone)
     assert set(said) == set(CHARTS) - {"distribution", "diurnal", "recovery"}
+    assert 'no channel of wind_direction: a [[sensor]] with driver = "wind-vane"' in said["wind-rose"]
     assert said["shear"].startswith(f"Shear needs cups at two heights or more; this mast has {CUP} at 50 m.")
     assert "height_m" in said["shear"]
     assert said["turbulence"] == "The lake has no table mast yet; fieldgate jobs run mast fills it."
@@ -100,9 +96,9 @@ def test_a_mast_without_vane_and_one_with_a_single_cup(lake: Path) -> None:
 
 def test_a_time_in_which_nothing_was_measured_and_a_table_mast_that_is_behind(lake: Path) -> None:
     DeltaTable(str(lake / "mast")).delete("true")
-    behind = words(view_of(lake))
-    assert set(behind) == {"turbulence", "insolation", "rain"}
-    assert all("fieldgate jobs run mast" in behind[name] for name in ("turbulence", "insolation"))
+    behind = view_of(lake)
+    for name in ("turbulence", "insolation"):
+        assert "fieldgate jobs run mast" in str(draw(behind, name))
     DeltaTable(str(lake / "statistics")).update(
         updates={"avg": "NULL", "count": "0", "recovery": "0.0", "gust": "NULL", "max": "NULL", "min": "NULL"}
     )
@@ -110,7 +106,7 @@ def test_a_time_in_which_nothing_was_measured_and_a_table_mast_that_is_behind(la
     said = words(silent)
     assert set(said) == set(CHARTS) - {"recovery"}
     assert (
-        f"None of 288 intervals of {CUP} in this time has a value: 288 have no reading"
+        f"None of 144 intervals of {CUP} in this time has a value: 144 have no reading"
         in said["distribution"]
     )
     span = silent.span
@@ -120,8 +116,9 @@ def test_a_time_in_which_nothing_was_measured_and_a_table_mast_that_is_behind(la
     assert all(REMEDY.search(each) for each in said.values()), said
     assert set(needs(silent)) == {"mean", "gust", "highest", "ti", "alpha", "density", "insolation"}
     DeltaTable(str(lake / "statistics")).update(updates={"version": "0"})
-    assert "288 are not closed yet" in words(view_of(lake))["distribution"]
-    assert "fieldgate jobs run statistics" in words(view_of(lake))["recovery"]
+    still_open = view_of(lake)
+    assert "144 are not closed yet" in str(draw(still_open, "distribution"))
+    assert "fieldgate jobs run statistics" in str(draw(still_open, "recovery"))
 
 
 def test_an_empty_lake_names_what_fills_it(whole: Path, tmp_path: Path) -> None:

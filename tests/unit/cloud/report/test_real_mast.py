@@ -7,7 +7,6 @@ is tested here.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -22,9 +21,10 @@ from cloud.report.month import Month
 from cloud.report.page import read_report
 from spark_jobs import schemas
 from tests.support.fleet_lake import write
+from tests.support.servers import shared_data
 
-FILE: Final = Path(__file__).resolve().parents[5] / "shared" / "data" / "mast_10min_3months.csv.gz"
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} isn't there")
+FILE: Final = shared_data("mast_10min_3months.csv.gz")
+pytestmark = pytest.mark.skipif(FILE is None, reason="no shared data: mast_10min_3months.csv.gz")
 
 CUPS: Final = {
     f"Spd{height}m{side}": (f"cup-{height}m-{side.lower()}.wind_speed", float(height))
@@ -52,6 +52,7 @@ WINDKIT: Final = {
 @pytest.fixture(scope="module")
 def data() -> pd.DataFrame:
     """The file, with a day in March that nothing was measured on."""
+    assert FILE is not None
     found = pd.read_csv(FILE, encoding="utf-8-sig", parse_dates=["Timestamp"], index_col="Timestamp")
     return found.loc[times_of(found).strftime("%Y-%m-%d") != "2016-03-10"]
 
