@@ -136,6 +136,8 @@ def test_each_chart_exports_what_it_shows(chromium: Chromium, url: str) -> None:
     said = page.run("[...document.querySelectorAll('.chart')].map(each => each.ariaLabel)")
     assert "mast-01: Wind rose. cup-50m-a.wind_speed, vane-48m.wind_direction, 16 sectors. " in " ".join(said)
     assert sum("2026-11-19 00:00 to 2026-11-21 00:00 UTC" in each for each in said) == 11
+    figures = ("Prevailing sector", "Weibull A", "Exponent α", "percentile", "kWh/m² in", "of 12 channels")
+    assert [sum(part in each for each in said) for part in figures] == [1] * len(figures)
     assert {data[:22] for _, data in saved} == {"data:image/png;base64,"}
     looks_well(page, url)
 
