@@ -374,9 +374,7 @@ def test_the_estimate_of_mean_cubes_is_that_of_samples() -> None:
         assert estimate == pytest.approx((ten_minutes**3).mean(), rel=0.05)
 
 
-def test_ten_days_of_a_mast_are_what_pandas_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ten_days_of_a_mast_are_what_pandas_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = shared_data("mast_10min_3months.csv.gz")
     if path is None:
         pytest.skip("no shared data: mast_10min_3months.csv.gz")
