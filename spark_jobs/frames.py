@@ -25,11 +25,24 @@ def computed(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint()
 
 
+def kept(frame: DataFrame) -> DataFrame:
+    """The same, computed by the first action on them, which is to be on all of them and to follow at once.
+
+    It takes a Spark job less. Which files of a table they are made of is decided here.
+    """
+    return frame.localCheckpoint(eager=False)
+
+
 def rows_frame(spark: SparkSession, schema: StructType | str, rows: Iterable[Sequence[Any]]) -> DataFrame:
     """Rows as a frame; ``schema`` may be text as of ``schemas.columns``."""
     arrow = to_arrow_schema(columns(schema) if isinstance(schema, str) else schema)
     named = [dict(zip(arrow.names, row, strict=True)) for row in rows]
     return spark.createDataFrame(pa.Table.from_pylist(named, schema=arrow))
+
+
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A frame that has no rows by its plan: what is planned with it is the shorter for."""
+    return rows_frame(spark, schema, ())
 
 
 def one_of(name: str, values: Iterable[Any]) -> Column:

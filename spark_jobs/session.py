@@ -121,6 +121,8 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.default.parallelism": str(cores),
         # Batches are small and alike: re-planning each of them costs more than it saves.
         "spark.sql.adaptive.enabled": "false",
+        # Which line of ours made a column, for messages: it takes three calls of Java more for each.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.streaming.stopTimeout": "10s",
         # How often an idle query without a trigger interval polls; the default of 10 ms burns a core.
         "spark.sql.streaming.pollingDelay": "200ms",

@@ -21,7 +21,7 @@ from spark_jobs.anomaly.model import ModelError, Packed
 from spark_jobs.anomaly.scoring import ready
 from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.files import Files
-from spark_jobs.frames import computed
+from spark_jobs.frames import kept
 from spark_jobs.schemas import ANOMALIES, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
@@ -55,15 +55,17 @@ class AnomalyJob(Job):
         """Scores the intervals that changed statistics touch."""
         started = time.monotonic()
         interval_s = self._settings.interval_s
-        targets = computed(touched(rows, interval_s))
+        targets = kept(touched(rows, interval_s))
         by_date = targets.groupBy(F.to_date("interval_start").alias("date"))
         found = by_date.agg(F.collect_set("gateway").alias("gateways")).collect()
+        if not found:
+            return
         models = self._models.of({gateway for row in found for gateway in row.gateways})
         # The intervals before the first of a day are of the day before.
         dates = {row.date - timedelta(days=days) for row in found for days in (0, 1)}
         statistics = self._spark.read.format("delta").load(self._statistics)
         statistics = statistics.where(F.col("date").isin(sorted(dates)))
-        scored = computed(anomaly_rows(windows(statistics, targets, interval_s), models, interval_s))
+        scored = kept(anomaly_rows(windows(statistics, targets, interval_s), models, interval_s))
         merge_changed(self._location, ANOMALIES, scored)
         if intervals := scored.count():
             figures = number, intervals, len(models), time.monotonic() - started

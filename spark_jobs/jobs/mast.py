@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.frames import computed, few_of
+from spark_jobs.frames import few_of, kept
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
@@ -67,13 +67,13 @@ class MastJob(Job):
     def batch(self, rows: DataFrame, number: int) -> None:
         """Computes the intervals that the changes touch."""
         started = time.monotonic()
-        changes = computed(rows)
-        spans = computed(changed_spans(changes.where("channel is not null"), CHANNELS.key, _USED))
+        changes = kept(rows)
+        spans = kept(changed_spans(changes.where("channel is not null"), CHANNELS.key, _USED))
         wanted = changes.where("start_us is not null").select("gateway", "start_us")
         if records := spans.count():
             wanted = wanted.union(intervals_within(self._spark, self._settings, spans))
         # Twelve channels close one interval, and again with each correction.
-        wanted = computed(wanted.distinct())
+        wanted = kept(wanted.distinct())
         if intervals := wanted.count():
             self._compute(wanted)
             figures = number, intervals, records, time.monotonic() - started
@@ -84,4 +84,4 @@ class MastJob(Job):
         statistics = statistics_in(self._spark, self._settings, wanted)
         channels = self._spark.read.format("delta").load(self._settings.table(CHANNELS.name))
         mounted = mounted_channels(statistics, channels.where(few_of("gateway", wanted)), interval_s)
-        merge_changed(self._location, MAST, computed(mast_rows(mounted, interval_s)))
+        merge_changed(self._location, MAST, kept(mast_rows(mounted, interval_s)))

@@ -8,7 +8,8 @@ looked up in the table and made what it is by the definition.
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from collections.abc import Collection, Set
+from datetime import date, timedelta
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -16,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
-from spark_jobs.frames import computed, few_of
+from spark_jobs.frames import computed, empty_frame, few_of, kept
 from spark_jobs.intervals import DAY_US, FOREVER_US, SECOND_US, day_of
 from spark_jobs.schemas import CHANNELS, STATISTICS
 from spark_jobs.settings import Settings
@@ -37,6 +38,7 @@ from spark_jobs.transforms.statistics import (
     missing_statistics,
     period_in_force,
 )
+from spark_jobs.transforms.statistics_state import LATE
 
 log = logging.getLogger("fieldgate.jobs.statistics")
 
@@ -60,7 +62,12 @@ class MissingIntervals:
         """The ``times_in_force`` of all records, and the version of ``channels`` they are of."""
         version = self.version()
         if self._records is None or self._records[0] != version:
-            self._records = version, computed(self._in_force(version))
+            records = self._in_force(version)
+            # A new table has none.
+            self._records = (
+                version,
+                computed(records) if version else empty_frame(self._spark, records.schema),
+            )
         return self._records[1], version
 
     def version(self) -> int:
@@ -71,8 +78,11 @@ class MissingIntervals:
         records = self._spark.read.format("delta").option("versionAsOf", version).load(self._channels)
         return times_in_force(records)
 
-    def fill(self, after: DataFrame, closed: DataFrame) -> int:
-        """Adds what is missing in the windows of ``statistics_state.completed``; how many intervals."""
+    def fill(self, after: DataFrame, closed: DataFrame, beside: DataFrame | None, days: Set[date]) -> int:
+        """Adds what is missing in the windows of ``statistics_state.completed``; how many intervals.
+
+        In one merge with the rows ``beside`` them, of these days.
+        """
         windows = after.where("has_gaps").select(
             *CHANNEL,
             "begin_us",
@@ -89,15 +99,17 @@ class MissingIntervals:
             F.lit(0).alias("rank"),
         )
         anchors = last.unionByName(closed.withColumn("rank", F.lit(1)))
-        return self._write(stretches(anchors, windows, self._interval_s))
+        return self._write(kept(stretches(anchors, windows, self._interval_s)), beside, days)
 
-    def around_late(self, after: DataFrame, closed: DataFrame, due: DataFrame) -> int:
-        """Reviews what follows late rows and doesn't go on by them, and gateways that begin earlier now."""
-        found = due.where("version > 0 and (start_us < until_us or start_us < begun_us)")
-        day = F.expr("date(timestamp_micros(start_us))").alias("day")
-        days = {row.day for row in found.select(day).distinct().collect()}
-        if not days:
-            return 0
+    def around_late(
+        self, after: DataFrame, closed: DataFrame, due: DataFrame, starts_us: Collection[int]
+    ) -> int:
+        """Reviews what follows late rows and doesn't go on by them, and gateways that begin earlier now.
+
+        ``starts_us`` are those at which ``due`` intervals are late (``statistics_state.LATE``).
+        """
+        found = due.where(LATE)
+        days = {day_of(start_us) for start_us in starts_us}
         late = closed.join(found.select(*CHANNEL, "start_us", "until_us"), [*CHANNEL, "start_us"])
         within = F.col("date").isin(sorted(days | {each + timedelta(days=1) for each in days}))
         follows = (
@@ -159,7 +171,7 @@ class MissingIntervals:
         )
         begin_us = begin_of(F.min("begin_us"), self._interval_s)
         end_us = -begin_of(-F.max("end_us"), self._interval_s)
-        windows = computed(
+        windows = kept(
             times.groupBy(*CHANNEL)
             .agg(begin_us.alias("begin_us"), end_us.alias("end_us"))
             .join(known, list(CHANNEL))
@@ -177,7 +189,7 @@ class MissingIntervals:
         bounds = windows.agg(*of_all).collect()[0]
         if bounds.since_us is None:
             return 0
-        rows = computed(
+        rows = kept(
             self._rows()
             .where(F.col("date").between(day_of(bounds.since_us), day_of(bounds.end_us)))
             .where(few_of("gateway", windows))
@@ -188,21 +200,24 @@ class MissingIntervals:
         anchors = rows.where("is_data").select(
             *CHANNEL, "start_us", "period_ms", "unit", F.lit(0).alias("rank")
         )
-        found = computed(stretches(anchors, windows, self._interval_s))
+        found = kept(stretches(anchors, windows, self._interval_s))
         wanted = missing_intervals(found, self._interval_s)
         there = rows.where("not is_data and start_us >= begin_us").select(*STATISTICS.key, "date", "start_us")
-        gone = computed(there.join(wanted, [*CHANNEL, "start_us"], "left_anti"))
+        gone = kept(there.join(wanted, [*CHANNEL, "start_us"], "left_anti"))
         delete_missing(self._spark, self._location, gone)
         return self._write(found)
 
-    def _write(self, found: DataFrame) -> int:
-        """Merges the rows of stretches; how many they are."""
+    def _write(
+        self, found: DataFrame, beside: DataFrame | None = None, beside_days: Set[date] = frozenset()
+    ) -> int:
+        """Merges the rows of stretches, and those ``beside`` them; how many the former are."""
         written = 0
-        found = computed(found)
         number = F.expr(f"sum((end_us - first_us) / {self._length_us})").alias("number")
         of_all = F.min("first_us").alias("first_us"), F.max("end_us").alias("end_us"), number
         of = found.agg(*of_all).collect()[0]
         if of.number is None:
+            if beside is not None:
+                merge_statistics(self._spark, self._location, beside, beside_days)
             return 0
         step_us = DAY_US if of.number > _PART else of.end_us - of.first_us
         # The newest day first: the next due row, by which a review sees that it is needed, comes last.
@@ -214,8 +229,12 @@ class MissingIntervals:
                 }
             ).where("first_us < end_us")
             missing = missing_intervals(part, self._interval_s)
-            rows = computed(missing_statistics(missing, self._interval_s).withColumn("version", F.lit(1)))
+            rows = kept(missing_statistics(missing, self._interval_s).withColumn("version", F.lit(1)))
             number_of = {row.date: row["count"] for row in rows.groupBy("date").count().collect()}
-            merge_statistics(self._spark, self._location, rows, number_of)
+            days = set(number_of)
+            if beside is not None:
+                # Planning a merge takes longer than merging some rows.
+                rows, days, beside = rows.unionByName(beside), days | beside_days, None
+            merge_statistics(self._spark, self._location, rows, days)
             written += sum(number_of.values())
         return written

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.reading_records import IMPORT_RUN
 from spark_jobs.files import Files
-from spark_jobs.frames import computed
+from spark_jobs.frames import kept
 from spark_jobs.intervals import moment_of, now_us
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS, Table
 from spark_jobs.session import small_batch_session
@@ -95,14 +95,14 @@ class PresenceJob(Job):
                 "announced": dropped(runs),
             }
             old, at_us = self._read(PRESENCE), self._now_us()
-            channels = computed(with_arrivals(old, arrivals(readings)))
+            channels = kept(with_arrivals(old, arrivals(readings)))
             arrived = channels.groupBy("gateway").agg(F.max("last_seen_us").alias("arrived_us"))
-            gateways = computed(
+            gateways = kept(
                 judged(found, runs, settled, self._read(STATUS), arrived, at_us, all_settled=all_settled)
             )
             silent_us = int(self._settings.silent_after_s * 1e6)
             rows = presence_rows(channels, gateways, silent_us, at_us)
-            changed = computed(rows.subtract(old.select(*rows.columns)))
+            changed = kept(rows.subtract(old.select(*rows.columns)))
             if not changed.isEmpty():
                 self._merge(changed)
 

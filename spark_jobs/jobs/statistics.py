@@ -16,15 +16,18 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql.types import IntegerType, StructField, StructType
 
-from spark_jobs.frames import computed
+from spark_jobs.frames import computed, empty_frame, kept
 from spark_jobs.intervals import SECOND_US, day_of, moment_of, now_us
 from spark_jobs.jobs.missing_intervals import MissingIntervals
-from spark_jobs.schemas import READINGS, STATISTICS
+from spark_jobs.schemas import READINGS, STATISTICS, columns
 from spark_jobs.session import small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes
@@ -33,8 +36,9 @@ from spark_jobs.sinks.statistics_progress import Progress
 from spark_jobs.sources.readings import readings_in
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.timer import Timer
-from spark_jobs.transforms.statistics import CHANNEL, interval_statistics, touched_intervals
+from spark_jobs.transforms.statistics import CHANNEL, ROWS, interval_statistics, touched_intervals
 from spark_jobs.transforms.statistics_state import (
+    LATE,
     SILENCE_S,
     STATE,
     advanced,
@@ -52,7 +56,8 @@ _TRIGGER_S: Final = 0.5
 _SETTLE_EVERY_S: Final = 15.0
 _PART: Final = 100_000
 """Intervals computed and merged at a time."""
-_INTERVALS: Final = "gateway string, channel string, start_us bigint"
+_INTERVALS: Final = columns("gateway channel: string, start_us: long")
+_ROWS: Final = StructType([*ROWS, StructField("version", IntegerType())])
 
 
 class StatisticsJob(Job):
@@ -75,7 +80,7 @@ class StatisticsJob(Job):
         # When silence may change anything, in seconds of the wall clock.
         self._next_due_s = 0.0
         self._records_version = self._progress.records_version()
-        self._state = computed(self._progress.read())
+        self._state = self._progress.read()
         if not latest_version(spark, self._location):
             self._begin_again()
         elif self._records_version is None:
@@ -92,7 +97,7 @@ class StatisticsJob(Job):
             self._has_news = True
             touched = touched_intervals(rows, self._settings.interval_s)
             # That one more reading has come into the newest interval of its channel is no news.
-            news = computed(touched.join(_open(self._state), [*CHANNEL, "start_us"], "left_anti"))
+            news = kept(touched.join(_open(self._state), [*CHANNEL, "start_us"], "left_anti"))
             if not news.isEmpty():
                 self._pass(f"batch={number}", touched=news)
 
@@ -114,10 +119,10 @@ class StatisticsJob(Job):
             wall_us = now_us()
             if wall_us < self._next_due_s * SECOND_US and self._missing.version() == self._records_version:
                 return
-            late = computed(silent_by_time(self._state, wall_us, self._settings.interval_s))
+            late = kept(silent_by_time(self._state, wall_us, self._settings.interval_s))
             starts = _starts(late)
             if starts:
-                readings = readings_in(self._spark, self._settings, late, [row.start_us for row in starts])
+                readings = readings_in(self._spark, self._settings, late, starts)
                 recent = readings.where(F.col("ingested_at") > moment_of(wall_us - SILENCE_S * SECOND_US))
                 late = computed(late.join(recent.select(*CHANNEL).distinct(), list(CHANNEL), "left_anti"))
             self._pass("silence", ended=late)
@@ -129,14 +134,14 @@ class StatisticsJob(Job):
         wanted = _open(self._state).withColumn("version", F.lit(0))
         starts = _starts(wanted)
         for part in _parts(starts):
-            self._compute(wanted, part)
+            self._merge(self._compute(wanted, part), part)
         _log_computed("open", starts, 0, begun)
 
     def _begin_again(self) -> None:
         """Makes all rows again where ``statistics`` was removed, and the state beside it was not."""
         if self._records_version is not None:
             self._progress.clear()
-            self._state, self._records_version = computed(self._progress.read()), None
+            self._state, self._records_version = self._progress.read(), None
             readings = self._spark.read.format("delta").load(self._settings.table(READINGS.name))
             with self._lock:
                 self._pass("table_removed", touched=touched_intervals(readings, self._settings.interval_s))
@@ -157,27 +162,39 @@ class StatisticsJob(Job):
         begun = time.monotonic()
         interval_s = self._settings.interval_s
         if touched is None:
-            touched = self._spark.createDataFrame([], _INTERVALS)
-        now = computed(advanced(self._state, touched, ended))
+            touched = empty_frame(self._spark, _INTERVALS)
+        now = kept(advanced(self._state, touched, ended))
         due = to_compute(now)
-        starts = _starts(due)
-        closed = self._spark.createDataFrame([], f"{_INTERVALS}, period_ms int, unit string")
-        for part in _parts(starts):
-            rows = self._compute(due, part).where("version > 0")
-            start_us = F.unix_micros("interval_start").alias("start_us")
-            closed = closed.unionByName(rows.select(*CHANNEL, start_us, "period_ms", "unit"))
+        starts = _starts(due, LATE, "version > 0")
+        parts, rows = list(_parts(starts)), list[DataFrame]()
+        for number, part in enumerate(parts, start=1):
+            rows.append(self._compute(due, part))
+            # The last part goes with what is missing.
+            if number < len(parts):
+                self._merge(rows[-1], part)
+        computed_rows = reduce(DataFrame.union, rows or [empty_frame(self._spark, _ROWS)])
+        start_us = F.unix_micros("interval_start").alias("start_us")
+        closed = computed_rows.where("version > 0").select(*CHANNEL, start_us, "period_ms", "unit")
         in_force, version = self._missing.records()
-        after = computed(completed(now, closed, in_force, now_us(), interval_s))
+        after = kept(completed(now, closed, in_force, now_us(), interval_s))
         known = after.where("newest_us is not null or until_us is not null")
         is_same = f"struct({','.join(STATE)}) <=> before"
         figures = known.agg(
             F.expr("count_if(has_gaps)").alias("gaps"),
             F.expr(f"count_if(not ({is_same}))").alias("changed"),
             F.min(next_due_s(interval_s)).alias("next_due_s"),
+            F.expr("coalesce(sum(number), 0)").alias("closed"),
         ).collect()[0]
-        missing = self._missing.fill(after, closed) if figures.gaps else 0
-        if starts:
-            missing += self._missing.around_late(after, closed, due)
+        if figures.closed < sum(row.closed for row in starts):
+            left = due.where("version > 0").join(closed, [*CHANNEL, "start_us"], "left_anti")
+            close_left(self._spark, self._location, left, interval_s, _days(parts))
+        missing = 0
+        if figures.gaps:
+            missing = self._missing.fill(after, closed, rows[-1] if rows else None, _days(parts[-1:]))
+        elif parts:
+            self._merge(rows[-1], parts[-1])
+        if late_us := [row.start_us for row in starts if row.is_late]:
+            missing += self._missing.around_late(after, closed, due, late_us)
         if self._records_version not in (None, version):
             missing += self._missing.follow_records(after, self._records_version)
         if self._records_version != version:
@@ -190,29 +207,37 @@ class StatisticsJob(Job):
             _log_computed(cause, starts, missing, begun)
 
     def _compute(self, wanted: DataFrame, starts: Sequence[Row]) -> DataFrame:
-        """The rows of the wanted intervals (``to_compute``) of these starts, which are merged."""
+        """The rows of the wanted intervals (``to_compute``) of these starts."""
         starts_us = [row.start_us for row in starts]
         part = wanted.where(F.col("start_us").between(min(starts_us), max(starts_us)))
         part = part.select(*CHANNEL, "start_us", "version")
-        readings = readings_in(self._spark, self._settings, part, starts_us)
+        readings = readings_in(self._spark, self._settings, part, starts)
         rows = interval_statistics(readings, self._settings.interval_s)
         start_us = F.unix_micros("interval_start").alias("start_us")
-        rows = computed(rows.withColumn("start_us", start_us).join(F.broadcast(part), [*CHANNEL, "start_us"]))
-        days = {day_of(start_us) for start_us in starts_us}
-        merge_statistics(self._spark, self._location, rows, days)
-        left = part.where("version > 0").join(rows, [*CHANNEL, "start_us"], "left_anti")
-        if rows.count() < sum(row.number for row in starts) and not left.isEmpty():
-            close_left(self._spark, self._location, left, self._settings.interval_s, days)
-        return rows
+        rows = rows.withColumn("start_us", start_us).join(F.broadcast(part), [*CHANNEL, "start_us"])
+        return kept(rows.drop("start_us"))
+
+    def _merge(self, rows: DataFrame, part: Sequence[Row]) -> None:
+        merge_statistics(self._spark, self._location, rows, _days([part]))
 
 
 def _open(state: DataFrame) -> DataFrame:
     return state.where("is_open").select(*CHANNEL, F.col("newest_us").alias("start_us"))
 
 
-def _starts(intervals: DataFrame) -> list[Row]:
-    """How many intervals begin at which time, in its order: start_us, number."""
-    return sorted(intervals.groupBy("start_us").agg(F.count("*").alias("number")).collect())
+def _starts(intervals: DataFrame, late: str = "false", closed: str = "false") -> list[Row]:
+    """How many intervals begin at which time, in its order: start_us, number.
+
+    Of them: how many are ``closed``, whether any ``is_late``, the ``first`` and ``last`` gateway.
+    """
+    figures = (
+        F.expr("count(*) as number"),
+        F.expr(f"count_if({closed}) as closed"),
+        F.expr(f"coalesce(bool_or({late}), false) as is_late"),
+        F.min("gateway").alias("first"),
+        F.max("gateway").alias("last"),
+    )
+    return sorted(intervals.groupBy("start_us").agg(*figures).collect())
 
 
 def _parts(starts: Iterable[Row]) -> Iterator[list[Row]]:
@@ -227,6 +252,10 @@ def _parts(starts: Iterable[Row]) -> Iterator[list[Row]]:
         number += row.number
     if part:
         yield part
+
+
+def _days(parts: Iterable[Sequence[Row]]) -> set[date]:
+    return {day_of(row.start_us) for part in parts for row in part}
 
 
 def _log_computed(cause: str, starts: Iterable[Row], missing: int, begun: float) -> None:

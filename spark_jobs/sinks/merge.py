@@ -96,17 +96,15 @@ def merge_changed(
     ``days`` as of ``merge_rows``; by default those of the rows. Sets ``updated_at``; where the table has a
     ``version`` it is 1 for a new row, one more for a changed one.
     """
-    if rows.isEmpty():
+    if days is None and table.partitioned_by_date:
+        days = [row.date for row in rows.select("date").distinct().collect()]
+        if not days:
+            return
+    elif rows.isEmpty():
         return
     given = rows.select(
         *(F.col(field.name).cast(field.dataType) for field in table.schema if field.name in rows.columns)
     )
-    if days is None:
-        days = (
-            [row.date for row in rows.select("date").distinct().collect()]
-            if table.partitioned_by_date
-            else ()
-        )
     values = {name: f"s.{name}" for name in table.values}
     versioned = "version" in table.schema.names
     merge_rows(
@@ -114,7 +112,7 @@ def merge_changed(
         location,
         table,
         given,
-        days,
+        days or (),
         condition=differs(table, table.values),
         changed=values | ({"version": "t.version + 1"} if versioned else {}),
         added=values | ({"version": "1"} if versioned else {}),

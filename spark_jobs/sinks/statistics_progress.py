@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs.frames import computed, empty_frame
 from spark_jobs.schemas import PROGRESS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write
@@ -19,7 +20,7 @@ from spark_jobs.transforms.statistics import CHANNEL
 from spark_jobs.transforms.statistics_state import STATE
 
 _COMPACT_EVERY: Final = 50
-"""Writes after which rows that no longer hold are dropped; after a start's first too."""
+"""Versions of the table after which rows that no longer hold are dropped, whoever wrote them."""
 
 
 class Progress:
@@ -27,16 +28,18 @@ class Progress:
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
-        self._added = 0
         table = replace(PROGRESS, name=f"{PROGRESS.name}_{settings.interval_s}s")
         self._location = ensure_table(spark, settings, table)
 
     def read(self) -> DataFrame:
         """Gateway, channel and STATE."""
-        return self._latest().select(*CHANNEL, *STATE)
+        rows = self._latest().select(*CHANNEL, *STATE)
+        return computed(rows) if self._is_written() else empty_frame(self._spark, rows.schema)
 
     def records_version(self) -> int | None:
         """The version of ``channels`` by which missing intervals were found; None before the first pass."""
+        if not self._is_written():
+            return None
         row = self._table().agg(F.max("records_version")).first()
         return None if row is None else row[0]
 
@@ -50,13 +53,15 @@ class Progress:
             F.lit(version).cast("long").alias("pass"),
         )
         write(noted.coalesce(1), self._location)
-        self._added += 1
-        if self._added % _COMPACT_EVERY == 1:
+        if version % _COMPACT_EVERY == 0:
             write(self._latest().coalesce(1), self._location, mode="overwrite")
 
     def clear(self) -> None:
         """Forgets all of it."""
         write(self._table().limit(0), self._location, mode="overwrite")
+
+    def _is_written(self) -> bool:
+        return table_version(self._spark, self._location) > 0
 
     def _table(self) -> DataFrame:
         return self._spark.read.format("delta").load(self._location)

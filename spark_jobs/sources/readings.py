@@ -7,11 +7,11 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.number_set import NumberSet
-from spark_jobs.frames import few_of
+from spark_jobs.frames import few_of, one_of
 from spark_jobs.intervals import SECOND_US, day_of, moment_of
 from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
@@ -22,13 +22,15 @@ _MAX_SPANS: Final = 32
 
 
 def readings_in(
-    spark: SparkSession, settings: Settings, wanted: DataFrame, starts_us: Collection[int]
+    spark: SparkSession, settings: Settings, wanted: DataFrame, starts: Collection[Row]
 ) -> DataFrame:
     """All readings of the wanted intervals (gateway, channel, start_us), with ``start_us``.
 
-    ``starts_us`` are those that occur. Reads the dates they lie in, within them only files that can hold
-    their times and gateways.
+    ``starts`` are those that occur: start_us, and the ``first`` and ``last`` of the gateways. Reads the dates
+    they lie in, within them only files that can hold their times and gateways.
     """
+    starts_us = [row.start_us for row in starts]
+    gateways = {name for row in starts for name in (row.first, row.last)}
     length_us = settings.interval_s * SECOND_US
     spans = NumberSet((start_us, start_us + length_us - 1) for start_us in starts_us)
     time = F.col("time")
@@ -37,8 +39,10 @@ def readings_in(
     if spans.gaps < _MAX_SPANS:
         inside = ((time >= moment_of(first)) & (time < moment_of(last + 1)) for first, last in spans.spans())
         readings = readings.where(reduce(or_, inside))
+    # Which they are takes a Spark job, unless it is one.
+    by_gateway = one_of("gateway", gateways) if len(gateways) == 1 else few_of("gateway", wanted)
     return (
-        readings.where(timely() & few_of("gateway", wanted))
+        readings.where(timely() & by_gateway)
         .withColumn("start_us", begin_of(F.unix_micros(time), settings.interval_s))
         .join(F.broadcast(wanted.select(*CHANNEL, "start_us")), [*CHANNEL, "start_us"], "left_semi")
     )

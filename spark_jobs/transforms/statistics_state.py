@@ -20,6 +20,8 @@ from spark_jobs.transforms.statistics import CHANNEL, begin_of, has_readings, pe
 STATE: Final = ("newest_us", "is_open", "first_us", "last_us", "period_ms", "unit", "is_live", "until_us")
 SILENCE_S: Final = 60
 """An open interval is over when its end and the last reading in it were so long ago."""
+LATE: Final = "version > 0 and (start_us < until_us or start_us < begun_us)"
+"""SQL: whether an interval of ``to_compute`` lies before what was complete of its channel or gateway."""
 _OFFLINE_S: Final = 900
 """So long after an interval's end a gateway that sends nothing at all may still be about to."""
 _LIVE_S: Final = 3600
