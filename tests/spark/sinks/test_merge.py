@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from spark_jobs.schemas import MAST, PRESENCE, RUNS
+from spark_jobs.frames import computed, rows_frame
+from spark_jobs.schemas import MAST, PRESENCE, RUNS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sinks.records import RecordSink
+from spark_jobs.sinks.statistics import merge_statistics
 from spark_jobs.transforms.records import RUN_RECORDS, record_rows
+from spark_jobs.transforms.statistics import begin_of, interval_statistics, missing_statistics
 from tests.spark.jobs.test_records_job import run_record
-from tests.spark.records import KAFKA_US, kafka_frame, rows_of
+from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, reading_table, rows_of
 
 NOON = datetime(2026, 5, 28, 12, tzinfo=UTC)
 NUMBERS = pa.map_(pa.string(), pa.float64())
@@ -120,3 +125,33 @@ def test_an_older_table_gets_the_columns_that_came_since(spark: SparkSession, se
     version = table_version(spark, location)
     ensure_table(spark, settings, PRESENCE)
     assert table_version(spark, location) == version
+
+
+def test_statistics_give_way_to_all_of_their_readings_and_to_nothing_less(
+    spark: SparkSession, settings: Settings
+) -> None:
+    location = ensure_table(spark, settings, STATISTICS)
+    names = "gateway channel: string, start_us: long, period_ms: int, unit: string"
+    empty = rows_frame(spark, names, [("mast-07", "cup.wind_speed", START_US + 60_000_000, 1000, "m/s")])
+
+    def merged(seqs: Iterable[int], ingested_at: datetime, *, missing: bool = False) -> list[tuple[Any, ...]]:
+        """Version, count and mean of two minutes, after readings of these numbers alone."""
+        readings = spark.createDataFrame(reading_table(reading(seq, float(seq)) for seq in seqs))
+        readings = readings.withColumn("start_us", begin_of(F.unix_micros("time"), 60))
+        rows = interval_statistics(readings.withColumn("ingested_at", F.lit(ingested_at)), 60)
+        if missing:
+            rows = rows.unionByName(missing_statistics(empty, 60))
+        closed = computed(rows.withColumn("version", F.lit(1)))
+        merge_statistics(spark, location, closed, [date(2026, 5, 28)])
+        found = sorted(rows_of(settings, "statistics"), key=lambda row: row["interval_start"])
+        return [(row["version"], row["count"], row["avg"]) for row in found]
+
+    early = datetime(2026, 5, 28, tzinfo=UTC)
+    assert merged([1, 2, 3], early, missing=True) == [(1, 3, 2.0), (1, 0, None)]
+    # Ten minutes are for clocks that differ.
+    latest = max(row["updated_at"] for row in rows_of(settings, "statistics")) + timedelta(minutes=10)
+    assert merged([1, 2], early) == [(1, 3, 2.0), (1, 0, None)]
+    # The first ones have left the lake: of an interval that had none these are all there is.
+    late = [5, 6, 7, 8, 61]
+    assert merged(late, latest + timedelta(microseconds=1)) == [(1, 3, 2.0), (2, 1, 61.0)]
+    assert merged([1, 2, 3, 4], latest)[0] == (2, 4, 2.5)
