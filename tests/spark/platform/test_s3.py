@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.request import Request, urlopen
 
 import psutil
 import pyarrow as pa
@@ -17,9 +18,11 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from cloud.importing.command import run as import_files
+from cloud.lake.checkpoints import Progress, read_progress
 from cloud.lake.object_store import for_delta_rs
 from cloud.lake.query import run as query
-from cloud.lake.tables import open_lake
+from cloud.lake.tables import LakeError, open_lake
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port
 from spark_jobs import s3
@@ -36,6 +39,7 @@ from tests.faults.uplink import Uplink
 from tests.spark.jobs.test_replay import produce
 from tests.spark.programs import QUICK, Program
 from tests.spark.records import encoded, kafka_frame, reading
+from tests.support.logger_files import file_in, lines, mapping_in
 from tests.support.s3 import SECRET, Moto
 
 pytestmark = pytest.mark.timeout(900)
@@ -194,6 +198,48 @@ def test_a_lake_in_a_bucket_and_a_local_one_are_queried_as_one(
     assert capsys.readouterr().out == "lake,run,boot\neu,a,\nus,b,c\n"
     assert query(["FROM runs", *lakes, "--lake", "asia=s3://nowhere/lake"]) == 1
     assert "lake asia: lake s3://nowhere/lake: no such bucket: nowhere at http" in capsys.readouterr().err
+
+
+def test_a_loggers_file_is_imported_into_a_bucket_without_spark(
+    moto: Moto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = moto.config(tmp_path / "cloud.toml", f"s3a://{moto.make_bucket()}/lake")
+    given = ["--mapping", str(mapping_in(tmp_path)), "--cloud", str(config)]
+    first = file_in(tmp_path, [*lines(5), "no,line,at,all,of"])
+    # Into tables that aren't there yet, twice, and what overlaps it beside a second import.
+    assert import_files([*given, str(first)]) == 0
+    assert import_files([*given, str(first)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "10 new rows in statistics of old-07; 1 line in quarantine" in said[0]
+    assert "0 new rows in statistics of old-07; 10 imported before" in said[1]
+    others = [file_in(tmp_path, lines(4, at), f"{at}.csv") for at in (3, 9)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda file: import_files([*given, str(file)]), others)) == [0, 0]
+    capsys.readouterr()
+    rows = "SELECT count(*), count(DISTINCT (channel, interval_start)), sum(count > 0)::INT FROM statistics"
+    for sql in (rows, 'SELECT sum("rows")::INT FROM imports', "SELECT count(*) FROM quarantine"):
+        assert query([sql, "--cloud", str(config), "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1::2] == ["26,26,22", "22", "1"]
+
+
+_BYTES: Final = {"Content-Type": "application/octet-stream"}
+"""Else moto takes what is put for a form."""
+
+
+def test_how_far_queries_have_read_is_read_from_a_bucket(moto: Moto) -> None:
+    bucket = moto.make_bucket()
+    place = f"http://127.0.0.1:{moto.port}/{bucket}/lake-checkpoints/ingest/v1"
+    about = '{"batchTimestampMs":5}'
+    for name, text in (("offsets/7", f'v1\n{about}\n{{"mqtt.co2":{{"0":3}}}}'), ("commits/7", "v1\n{}")):
+        request = Request(f"{place}/{name}", text.encode(), _BYTES, method="PUT")  # noqa: S310 - http
+        with urlopen(request, timeout=30):  # noqa: S310
+            pass
+    found = read_progress(f"s3a://{bucket}/lake-checkpoints", moto.options())
+    assert found == [Progress("ingest", {"mqtt.co2": {0: 3}}, 5)]
+    with pytest.raises(LakeError, match=r"no checkpoints at s3://.*/none: "):
+        read_progress(f"s3://{bucket}/none", moto.options())
+    with pytest.raises(LakeError, match="no such bucket: nowhere at http"):
+        read_progress("s3://nowhere/lake-checkpoints", moto.options())
 
 
 def test_why_a_query_finds_nothing(moto: Moto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
