@@ -80,6 +80,21 @@ def registry_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def tiles_url(text: str) -> str:
+    """Where a map's tiles are, such as ``https://tiles.example.org/{z}/{x}/{y}.png``."""
+    places = re.findall(r"\{([^{}]*)\}", text)
+    is_address = re.fullmatch(r"https?://[^/\s\"'<>]+/[^\s\"'<>]*", text) is not None
+    # Leaflet fills in these, and draws nothing where it meets others.
+    if not is_address or not {"z", "x"} <= set(places) or not set(places) <= {"z", "x", "y", "-y", "s", "r"}:
+        raise ValueError(
+            "must be http(s)://HOST/PATH with {z}, {x} and {y} in it, such as "
+            "https://tiles.example.org/{z}/{x}/{y}.png"
+        )
+    if len({"y", "-y"} & set(places)) != 1:
+        raise ValueError("must have one of {y} and {-y} in it")
+    return text
+
+
 def installed_version() -> str:
     """What files that are made for people say they were made by."""
     try:

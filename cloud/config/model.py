@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from cloud.config.kafka import KafkaConfig, named
 from cloud.config.secret import Secret, UnreadableError
 from cloud.registry.client import RegistryAccess
-from cloud.values import duration_s, interval_s, registry_url
+from cloud.values import duration_s, interval_s, registry_url, tiles_url
 from cloud.wire.identities import SHORTEST_MASTER
 
 _SECRET_CONF: Final = re.compile(r"secret|passw|passphrase|token|access[.]?key|jaas|keystore", re.IGNORECASE)
@@ -197,6 +197,8 @@ class DashboardConfig(_Table):
 
     ``commands``: whether masts may be commanded from the pages, by the users who may, or where there are
     none by anybody on this machine. ``live``: whether Kafka is read for live values, where it is given.
+    ``tiles``: where browsers get the tiles of the sites' map, None for no map; ``tiles_attribution``, which
+    may have HTML, is shown with it.
     """
 
     listen: str | None = None
@@ -204,6 +206,8 @@ class DashboardConfig(_Table):
     key: str | None = None
     commands: bool = False
     live: bool = True
+    tiles: Annotated[str, AfterValidator(tiles_url)] | None = None
+    tiles_attribution: str = ""
     users: Mapping[str, DashboardUser] = Field(default_factory=dict)
 
 

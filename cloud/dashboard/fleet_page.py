@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from asyncio import to_thread
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from nicegui import ui
 
+from cloud.config import DashboardConfig
 from cloud.dashboard import charts
 from cloud.dashboard.fleet import Fleet, FleetReader
 from cloud.dashboard.frame import (
@@ -26,6 +27,7 @@ from cloud.dashboard.frame import (
     percent,
     tiles,
 )
+from cloud.dashboard.overview.sites_map import SitesMap
 from cloud.dashboard.plots import described
 from cloud.dashboard.views.figures import of_sites
 
@@ -122,7 +124,9 @@ class Look:
         return {"rowsPerPage": 25, "sortBy": self.sort, "descending": self.is_down, "page": self.page}
 
 
-async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) -> None:
+async def fleet_page(
+    reader: FleetReader, changed: Any, ticks: Any, look: Look, config: DashboardConfig
+) -> None:
     """Builds the page, and renews it when a table has changed, and every so many of the live ``ticks``."""
     state = look.state
     fleet = await to_thread(reader.read)
@@ -153,9 +157,7 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) 
                 )
                 find.bind_value_to(table, "filter")
                 ui.link("CSV", "/csv/fleet").classes("export").props("download")
-            sites = ChartCard("Sites", "/csv/fleet", tall=True)
-            # In the browser, as a link is: the server has nothing to do with it.
-            sites.chart.on("chart:click", js_handler=_OPEN)
+            show_sites = _sites() if config.tiles is None else SitesMap(config).show
 
     def looked() -> None:
         """Puts into the browser's line how the list is looked at now."""
@@ -172,7 +174,7 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) 
         table.rows[:] = shown
         table.update()
         placed = [mast for mast in shown if mast["latitude"] is not None]
-        sites.show(_sites(placed) if placed else _NO_PLACES)
+        show_sites(placed or _NO_PLACES)
         top.clear()
         with top:
             _tiles(fleet)
@@ -195,9 +197,20 @@ async def fleet_page(reader: FleetReader, changed: Any, ticks: Any, look: Look) 
     ticks.subscribe(tick)
 
 
-def _sites(placed: list[dict[str, Any]]) -> dict[str, Any]:
-    count = f"{len(placed)} mast{'s' * (len(placed) > 1)} with coordinates"
-    return described(charts.sites(placed), "Sites", "longitude and latitude", count, of_sites(placed))
+def _sites() -> Callable[[list[dict[str, Any]] | str], None]:
+    """The masts by their coordinates alone; what shows them."""
+    sites = ChartCard("Sites", "/csv/fleet", tall=True)
+    # In the browser, as a link is: the server has nothing to do with it.
+    sites.chart.on("chart:click", js_handler=_OPEN)
+
+    def show(masts: list[dict[str, Any]] | str) -> None:
+        if isinstance(masts, str):
+            sites.show(masts)
+            return
+        count = f"{len(masts)} mast{'s' * (len(masts) > 1)} with coordinates"
+        sites.show(described(charts.sites(masts), "Sites", "longitude and latitude", count, of_sites(masts)))
+
+    return show
 
 
 def summary(fleet: Fleet) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from nicegui import ui
@@ -101,9 +101,14 @@ def link_of_row(row: dict[str, Any]) -> str:
     return around(row["gateway"], row["channel"], row.get("raised_at") or row["interval_start_at"])
 
 
-async def lists_page(reader: LakeReader, changed: Any, title: str) -> None:
-    """Builds the page, and renews it when a table has changed."""
+async def lists_page(
+    reader: LakeReader, changed: Any, title: str, first: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Builds the page, ``first`` what renews itself, and renews the rest when a table has changed."""
     with page(title, f"/{title.lower()}"):
+        if first is not None:
+            with ui.element("div").classes("lists"):
+                await first()
         body = ui.element("div").classes("lists")
 
     async def renew() -> None:

@@ -8,6 +8,7 @@ import time
 from asyncio import open_connection, sleep, to_thread
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from fastapi import Request as HttpRequest
@@ -23,6 +24,7 @@ from cloud.dashboard.frame import moment
 from cloud.dashboard.lists import lists_page
 from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
 from cloud.dashboard.mast_page import Sources, mast_page
+from cloud.dashboard.overview.behind import EVERY_S, Behind, behind_card
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
 from cloud.masts.numbers import CHARTS, series
@@ -171,10 +173,18 @@ def _add_login(audience: Audience) -> None:
         return log_out(request, sessions)
 
 
-def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: Callable[[], None]) -> None:
+def serve(
+    audience: Audience,
+    behind: Behind,
+    address: tuple[str, int],
+    config: CloudConfig,
+    ready: Callable[[], None],
+) -> None:
     """Serves the pages until the process is stopped."""
+    host, port = address
     changed: Event[[]] = Event()
     ticks: Event[[]] = Event()
+    looked: Event[[]] = Event()
     unopened = Unopened()
     hosts = frozenset(f"{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]"))
     if audience.users:
@@ -185,7 +195,7 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
     @ui.page("/", response_timeout=30)
     async def _fleet(request: HttpRequest) -> None:
         look = Look.of(request.query_params)
-        await unopened.add(fleet_page(audience.fleet(_user(request)), changed, ticks, look))
+        await unopened.add(fleet_page(audience.fleet(_user(request)), changed, ticks, look, config.dashboard))
 
     @ui.page("/mast/{gateway}", response_timeout=30)
     async def _mast(gateway: str, request: HttpRequest) -> None:
@@ -201,7 +211,8 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
 
     @ui.page("/pipeline", response_timeout=30)
     async def _pipeline(request: HttpRequest) -> None:
-        await unopened.add(lists_page(audience.reader(_user(request)), changed, "Pipeline"))
+        first = partial(behind_card, behind, looked)
+        await unopened.add(lists_page(audience.reader(_user(request)), changed, "Pipeline", first))
 
     @app.get("/healthz")
     def _healthz() -> PlainTextResponse:
@@ -224,7 +235,14 @@ def serve(audience: Audience, host: str, port: int, config: CloudConfig, ready: 
             # The lake is away: pages keep what they show, and the next look finds it again.
             return
 
+    async def look_at_kafka() -> None:
+        # Whoever watches subscribes, and a page that is closed doesn't any more.
+        if looked.callbacks:
+            await to_thread(behind.read)
+            looked.emit()
+
     app.timer(LOOK_EVERY_S, look)
+    app.timer(EVERY_S, look_at_kafka)
     if (live := audience.live_readings) is not None:
         app.on_startup(live.start)
         app.on_shutdown(live.stop)

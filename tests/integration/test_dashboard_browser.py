@@ -8,10 +8,13 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
@@ -51,14 +54,22 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "historical": [False],
     }
     write(root, schemas.ALERTS, alert)
+    place = {"gateway": [HOSTILE], "valid_from": seen, "latitude": [28.0], "longitude": [83.0]}
+    write(root, schemas.SITES, place)
     return root
 
 
 @pytest.fixture(scope="module")
 def url(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(lake, tmp_path_factory.mktemp("log") / "dashboard.log") as at:
+        yield at
+
+
+@contextmanager
+def served(lake: Path, log: Path, *options: str) -> Iterator[str]:
+    """The pages' address; they say nothing but that."""
     port = free_port()
-    log = tmp_path_factory.mktemp("log") / "dashboard.log"
-    command = ("dashboard", "--lake", str(lake), "--listen", f"127.0.0.1:{port}")
+    command = ("dashboard", "--lake", str(lake), "--listen", f"127.0.0.1:{port}", *options)
     # Nothing listens there: what is live is away, which the pages say.
     with log.open("w") as out, socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -104,7 +115,52 @@ def test_fleet_and_mast(chromium: Chromium, url: str, width: int, height: int) -
     page.see("main", lambda text: STANDS_STILL.search(text) is not None)
     assert "Weibull" not in page.text(".missing")
     assert "NRG 40H" in page.text("main")
+    assert not [at for at in page.requested() if "leaflet" in at]
     looks_well(page, url)
+
+
+class Tiles(BaseHTTPRequestHandler):
+    """Serves one grey pixel for each tile."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "image/gif")
+        self.end_headers()
+        self.wfile.write(b"GIF89a\1\0\1\0\x80\0\0\x99\x99\x99\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_sites_are_on_a_map_of_which_only_the_tiles_are_from_elsewhere(
+    chromium: Chromium, lake: Path, tmp_path: Path
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Tiles) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tiles = f"http://127.0.0.1:{server.server_port}"
+        options = ("--tiles", f"{tiles}/{{z}}/{{x}}/{{y}}.gif", "--tiles-attribution", "© <b>Example</b>")
+        with served(lake, tmp_path / "dashboard.log", *options) as url:
+            page = chromium.page(1440, 900)
+            page.open(f"{url}/")
+            page.see(".leaflet-tooltip-pane", lambda text: "mast-03" in text and HOSTILE in text)
+            shown = "[...document.querySelectorAll('.leaflet-tile')].some(each => each.naturalWidth)"
+            eventually(lambda: page.run(shown), 20)
+            assert page.text(".leaflet-control-attribution") == "© Example"
+            assert page.run("document.title") == "Fleet · fieldgate"
+            circles = "[...document.querySelectorAll('.map path')]"
+            colours = page.run(f"{circles}.map(each => each.getAttribute('fill'))")
+            assert colours[0] == "#35a06b"
+            assert len(colours) == 4
+            elsewhere = [at for at in page.requested() if not at.startswith((url, "data:", "about:"))]
+            found = [re.fullmatch(rf"{tiles}/(\d+)/\d+/\d+\.gif", at) for at in elsewhere]
+            # Of where the masts are, not of the whole world first.
+            assert [at for at in found if at is None or int(at[1]) < 5] == []
+            assert page.complaints() == []
+            page.click(".map path:nth-of-type(2)")
+            # All of it: what the server's end cuts off is in its log.
+            page.see("main", lambda text: "cup-50m-a.wind_speed over time" in text)
+            assert page.run("location.pathname") == "/mast/mast-01"
+        server.shutdown()
 
 
 def test_a_hostile_name_is_a_text_on_every_page(chromium: Chromium, url: str) -> None:

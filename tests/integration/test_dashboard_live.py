@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,16 +11,20 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from cloud.config import CloudConfig, DashboardConfig, KafkaConfig
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader, LiveReadings
+from cloud.dashboard.overview.behind import behind_of
 from cloud.kafka.provision import provision_topics
 from cloud.kafka.tail import Tail
 from cloud.local.kafka_broker import LocalBroker
-from cloud.masts.reading import LakeReader
+from cloud.masts.reading import Frame, LakeReader
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from tests.support.servers import eventually, unique_name
+from tests.unit.cloud.lake.test_checkpoints import DELTA, put
 
 CHANNEL = "cup-50m-a.wind_speed"
+NOWHERE = KafkaConfig.model_validate({"bootstrap_servers": "127.0.0.1:1"})
 
 
 def produce(servers: str, gateway: str, *values: float | None) -> None:
@@ -79,6 +83,55 @@ def test_kafka_that_is_away_is_said_and_read_once_it_answers(
         assert abs(fleet.masts[0]["last_seen_at"] - time.time() * 1000) < 30_000
     listed = AdminClient({"bootstrap.servers": provisioned}).list_consumer_groups().result(20)
     assert not [group for group in listed.valid if group.group_id.startswith("fieldgate-accounting")]
+
+
+def test_how_far_jobs_are_behind(kafka_topic: Callable[..., str], provisioned: str, tmp_path: Path) -> None:
+    topic = kafka_topic("behind", partitions=2, config={"message.timestamp.type": "CreateTime"})
+    producer = Producer({"bootstrap.servers": provisioned})
+    now_ms = round(time.time() * 1000)
+    for partition, age_s in ((0, 900), (0, 600), (0, 300), (1, 100)):
+        producer.produce(topic, b"x", partition=partition, timestamp=now_ms - 1000 * age_s)
+    assert producer.flush(20) == 0
+    for query, first in (("alerts", {"0": 1, "1": 1}), ("ingest", {"0": 0}), ("records", {"0": 3, "1": 1})):
+        put(tmp_path / query / "v1", 0, {topic: first})
+    put(tmp_path / "gone/v1", 0, {"mqtt.deleted": {"0": 7}})
+    put(tmp_path / "mast-600s/v1", 0, DELTA)
+    config = CloudConfig(kafka=KafkaConfig.model_validate({"bootstrap_servers": provisioned}))
+    behind = behind_of(config, {"lake": ("no-lake", None)}, str(tmp_path))
+    found = behind.read()
+    assert isinstance(found, Frame)
+    rows = {
+        job: (records, oldest_s and round(oldest_s, -2), note)
+        for job, records, oldest_s, _, note in found.rows
+    }
+    assert rows == {
+        "alerts": (2, 600, ""),
+        "gone": (0, 0, "Kafka doesn't show mqtt.deleted"),
+        # It has a partition that is new to it.
+        "ingest": (4, 900, ""),
+        "mast-600s": (None, None, "follows tables of the lake"),
+        "records": (0, 0, ""),
+    }
+    # Whoever else asks meanwhile gets the same look.
+    assert behind.read() is found
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (CloudConfig(), "No Kafka is given: --bootstrap-servers, or [kafka] in cloud.toml."),
+        (
+            CloudConfig(kafka=NOWHERE, dashboard=DashboardConfig(live=False)),
+            "Kafka is left alone: live = false in [dashboard].",
+        ),
+        (
+            CloudConfig(kafka=NOWHERE),
+            "no checkpoints at ./lake-checkpoints: name the jobs' own with --checkpoints",
+        ),
+    ],
+)
+def test_why_nobody_says_how_far_jobs_are_behind(config: CloudConfig, words: str) -> None:
+    assert behind_of(config, {"lake": ("./lake", None)}, None).read() == words
 
 
 def test_a_broker_that_dies_and_returns(tmp_path: Path, full: bool) -> None:

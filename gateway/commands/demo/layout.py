@@ -80,6 +80,7 @@ class Layout:
         return [
             *(*_PYTHON, "gateway.cli", "dashboard", "--lake", str(self.lake)),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
+            *("--checkpoints", str(self.workdir / "checkpoints")),
             *("--listen", f"127.0.0.1:{self.pages_port}"),
         ]
 

@@ -273,3 +273,24 @@ def test_users_of_the_dashboard(tmp_path: Path) -> None:
     assert (config.certificate, config.key) == (str(tmp_path / "pages.pem"), str(tmp_path / "pages.key"))
     assert (config.users["olga"].password, config.users["olga"].gateways) == (kept, ["*"])
     assert kept not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "problem"),
+    [
+        ("https://tiles.example.org/{z}/{x}/{y}.png", None),
+        ("http://127.0.0.1:8091/{z}/{x}/{-y}", None),
+        ("https://{s}.tiles.example.org/{z}/{x}/{y}{r}.png?key=k", None),
+        ("tiles.example.org/{z}/{x}/{y}.png", "must be http(s)://HOST/PATH with {z}, {x} and {y} in it"),
+        ("https://tiles.example.org/{z}/{x}.png", "must have one of {y} and {-y} in it"),
+        ("https://tiles.example.org/{z}/{x}/{y}.png?key={key}", "must be http(s)://HOST/PATH with"),
+        ("javascript:alert(1)//{z}{x}{y}", "must be http(s)://HOST/PATH with"),
+    ],
+)
+def test_where_tiles_are(tmp_path: Path, tiles: str, problem: str | None) -> None:
+    text = f'[dashboard]\ntiles = "{tiles}"\n'
+    if problem is None:
+        assert load(write(tmp_path, text)).dashboard.tiles == tiles
+    else:
+        (found,) = problems(tmp_path, text)
+        assert found.startswith(f"2: dashboard.tiles: {problem}")

@@ -1,0 +1,1 @@
+"""What the pages show of all masts together, or of the whole pipeline."""
