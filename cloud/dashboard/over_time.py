@@ -11,6 +11,8 @@ from cloud.masts.reading import Frame
 VALUE: Final = 2
 """Which of the lines has the value, and the bands of what is marked."""
 _LONGEST_REASON: Final = 24
+_DAYS: Final = {"year": "{d} {MMM} {yyyy}", "month": "{d} {MMM}", "day": "{d} {MMM}"}
+"""A day with its month: alone it could be any."""
 
 
 def series_data(frame: Frame) -> list[list[list[Any]]]:
@@ -94,8 +96,8 @@ def series(
          ":valueFormatter": "v => v == null ? '–' : +(+v).toPrecision(4)"},
         "axisPointer": {"link": [{"xAxisIndex": "all"}]},
         "xAxis": [
-            {**time, "axisLabel": {"color": INK, "hideOverlap": True}, "splitLine": {"show": True,
-             "lineStyle": {"color": GRID}}},
+            {**time, "axisLabel": {"color": INK, "hideOverlap": True, "formatter": _DAYS},
+             "splitLine": {"show": True, "lineStyle": {"color": GRID}}},
             {**time, "gridIndex": 1, "axisLabel": {"show": False}, "axisTick": {"show": False}},
         ],
         "yAxis": [

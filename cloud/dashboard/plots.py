@@ -34,14 +34,16 @@ def plain(x: Options, y: Options, series: list[Options], **more: Any) -> Options
          "yAxis": y,
         "tooltip": {"trigger": "axis", "confine": True,
          ":valueFormatter": "v => v == null ? '–' : +(+v).toPrecision(4)"},
-        "legend": {"textStyle": {"color": INK}, "top": 2, "itemHeight": 9, "itemWidth": 16, "data": []},
-        "series": series, **more,
+        "legend": legend(), "series": series, **more,
     }  # fmt: skip
 
 
 def legend(*names: str) -> Options:
-    """Which series can be switched off."""
-    return {"textStyle": {"color": INK}, "top": 2, "itemHeight": 9, "itemWidth": 16, "data": list(names)}
+    """Which series can be switched off; on a phone in one line, to be turned."""
+    return {
+        "type": "scroll", "textStyle": {"color": INK}, "top": 2, "itemHeight": 9, "itemWidth": 16,
+        "pageIconSize": 10, "pageTextStyle": {"color": INK}, "data": list(names),
+    }  # fmt: skip
 
 
 def described(drawn: Options, title: str, subject: str, extent: str, figures: str) -> Options:
