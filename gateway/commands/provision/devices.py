@@ -11,26 +11,22 @@ import fcntl
 import os
 import secrets
 import tomllib
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import pbkdf2_hmac, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from cloud.wire.reading_records import GATEWAY_ID
 from gateway.commands.arguments import OK, CommandError, os_problem
-from gateway.commands.provision.mosquitto_files import Device
+from gateway.commands.provision.mosquitto_files import Device, hashed
 from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.mqtt_proxy import read_access, read_users
 from gateway.system.as_owner import as_owner_of
 from gateway.system.atomic_file import Ownership, ownership_of, write_atomic, write_secret
 
 _SECRET_BYTES: Final = 18
-_SALT_BYTES: Final = 12
-_ROUNDS: Final = 101
-"""As mosquitto_passwd's: random passwords can't be found by trying, and a check holds up the others."""
 _NOWHERE: Final = "{config} has no {keys}: put the names of the files there, which are made then"
 
 
@@ -216,13 +212,6 @@ class _Devices:
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         self._fresh.append(f"{kind} {name} {secret}\n")
         return secret
-
-
-def hashed(password: str) -> str:
-    """As mosquitto_passwd (2.0) has it: PBKDF2 with SHA-512."""
-    salt = secrets.token_bytes(_SALT_BYTES)
-    digest = pbkdf2_hmac("sha512", password.encode(), salt, _ROUNDS)
-    return f"$7${_ROUNDS}${b64encode(salt).decode()}${b64encode(digest).decode()}"
 
 
 def _before_colons(lines: Iterable[str]) -> Iterator[str | None]:

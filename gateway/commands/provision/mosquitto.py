@@ -11,10 +11,8 @@ import difflib
 import os
 import pwd
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -66,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         known = files.users(_read(root / files.PASSWORDS) or "")
         fresh = {name: secrets.token_urlsafe(_PASSWORD_BYTES) for name in names if name not in known}
         if fresh and not arguments.dry_run:
-            known |= _hashed(fresh)
+            known |= {name: f"{name}:{files.hashed(password)}" for name, password in fresh.items()}
         why = None
         wanted = []
         if arguments.tls:
@@ -176,20 +174,6 @@ def _refuse_conflicts(root: Path, ports: list[int]) -> None:
     found = list(files.conflicts(texts, ports))
     if found:
         raise CommandError("the broker has other files that contradict:\n  " + "\n  ".join(found))
-
-
-def _hashed(fresh: Mapping[str, str]) -> dict[str, str]:
-    """The lines of a password file for new users, by Mosquitto's own program."""
-    program = shutil.which("mosquitto_passwd")
-    if program is None:
-        raise CommandError("mosquitto_passwd is missing: apt-get install mosquitto")
-    # In a file: every user of the machine can read command lines.
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "passwords"
-        path.touch(_SECRET_MODE)
-        path.write_text("".join(f"{name}:{password}\n" for name, password in fresh.items()))
-        subprocess.run((program, "-U", str(path)), check=True, capture_output=True, timeout=60)
-        return files.users(path.read_text())
 
 
 def _read(path: Path) -> str | None:

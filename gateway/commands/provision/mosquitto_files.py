@@ -6,8 +6,11 @@ Tried with Mosquitto 2.0.11 (Debian 12) and 2.0.21 (Debian 13).
 from __future__ import annotations
 
 import re
+import secrets
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import pbkdf2_hmac
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -28,6 +31,9 @@ _DEVICE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WAITS: Final = re.compile(rf"^(?:After|Wants|Requires)=.*\b{re.escape(NETWORK_ONLINE)}\b", re.MULTILINE)
 
 _DOWNLINK: Final = "downlink"
+_SALT_BYTES: Final = 12
+_ROUNDS: Final = 101
+"""As mosquitto_passwd's: random passwords can't be found by trying, and a check holds up the others."""
 _UNIT_HEAD: Final = f"""\
 {MARK}: Debian's unit without {NETWORK_ONLINE}, which
 # a mast without uplink doesn't reach for minutes. A drop-in can't take such a line away (systemd.unit(5)).
@@ -139,3 +145,10 @@ def conflicts(files: Mapping[str, str], ports: Sequence[int]) -> Iterator[str]:
                 yield f"{name}:{number}: {line.strip()!r} takes the same port: remove it"
             elif key in ("allow_anonymous", "password_file", "acl_file", "per_listener_settings"):
                 yield f"{name}:{number}: {line.strip()!r} would count for another listener: remove it"
+
+
+def hashed(password: str) -> str:
+    """As mosquitto_passwd (2.0) has it: PBKDF2 with SHA-512."""
+    salt = secrets.token_bytes(_SALT_BYTES)
+    digest = pbkdf2_hmac("sha512", password.encode(), salt, _ROUNDS)
+    return f"$7${_ROUNDS}${b64encode(salt).decode()}${b64encode(digest).decode()}"

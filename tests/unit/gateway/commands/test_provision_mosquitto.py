@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import stat
 from pathlib import Path
 
@@ -81,7 +80,6 @@ def test_a_dry_run_shows_and_writes_nothing(root: Path, capsys: pytest.CaptureFi
     assert files(root) == before
 
 
-@pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="needs mosquitto_passwd")
 def test_a_password_is_made_once_and_kept(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert provision(root, "--lan", "1884", "--device", "soil") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -105,7 +103,6 @@ def test_a_password_is_made_once_and_kept(root: Path, capsys: pytest.CaptureFixt
     assert not place.exists()
 
 
-@pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="needs mosquitto_passwd")
 def test_passwords_go_to_a_file_for_its_owner_alone(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
