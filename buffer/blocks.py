@@ -16,6 +16,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 import zstandard
@@ -148,12 +149,8 @@ def _pack(records: Sequence[bytes]) -> bytes:
 
 
 def _unpack(packed: bytes, count: int) -> list[bytes]:
-    records = []
-    at = count * _LENGTH.size
-    for (length,) in _LENGTH.iter_unpack(packed[:at]):
-        records.append(packed[at : at + length])
-        at += length
-    return records
+    lengths = struct.unpack_from(f">{count}I", packed)
+    return [packed[begin:end] for begin, end in pairwise(accumulate(lengths, initial=count * _LENGTH.size))]
 
 
 def _checksum(*parts: bytes) -> bytes:

@@ -208,14 +208,15 @@ class DiskBlocks:
                         raise OutboxCorrupt(f"{path}: a block's head is damaged") from error
                     damaged.append(block)
                     continue
+                rows = list(enumerate(records, block.first))
                 removed = self._removed.get(block.first, ())
-                for number, record in enumerate(records, block.first):
-                    if number <= after or number in removed:
-                        continue
-                    taken_bytes += len(record)
+                if removed or block.first <= after:
+                    rows = [row for row in rows if row[0] > after and row[0] not in removed]
+                for row in rows:
+                    taken_bytes += len(row[1])
                     if len(taken) >= limit or (taken and taken_bytes > max_bytes):
                         break
-                    taken.append((number, record))
+                    taken.append(row)
                 else:
                     continue
                 break
@@ -280,14 +281,15 @@ class DiskBlocks:
             pages = tables.pages_in_use(connection) if fresh else 0
             for first, last in NumberRanges(numbers):
                 for head in tables.heads_within(connection, first, last):
-                    gone = partial.setdefault(head.first, set(self._removed.get(head.first, ())))
-                    if len(gone) == head.count:
-                        continue
-                    found -= len(gone)
-                    gone.update(_within(first, last, head))
-                    found += len(gone)
-                    if len(gone) == head.count:
+                    before = partial.get(head.first) or self._removed.get(head.first, set())
+                    whole = first <= head.first and head.last <= last
+                    gone = before if whole else before.union(_within(first, last, head))
+                    left = 0 if whole else head.count - len(gone)
+                    found += head.count - len(before) - left
+                    if not left:
                         finished.append(head)
+                    elif gone:
+                        partial[head.first] = gone
             figures.delete(*finished)
             if fresh and found < len(numbers):
                 raise OutboxUnusable(f"{self._file.path}: some of the records were dropped")
@@ -299,7 +301,7 @@ class DiskBlocks:
                 and self._file.missing_pages([block.size_bytes for block in fresh], drop_oldest=False)[0]
             ):
                 raise OutboxDiskFull("there is no room to store records again")
-        self._removed.update({first: gone for first, gone in partial.items() if gone})
+        self._removed.update(partial)
         for head in finished:
             self._removed.pop(head.first, None)
 

@@ -21,8 +21,15 @@ class NumberRanges:
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
         self._ranges: list[tuple[int, int]] = []
+        begin, end = 0, -1
         for number in numbers:
-            self.add(number, number)
+            if number != end + 1:
+                if begin <= end:
+                    self.add(begin, end)
+                begin = number
+            end = number
+        if begin <= end:
+            self.add(begin, end)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._ranges)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -144,7 +145,8 @@ class SqliteOutbox:
         Raises OutboxDiskFull, OutboxUnusable (nothing is removed, try again later).
         """
         self._ready()
-        known = sorted({number for number in numbers if 1 <= number <= self.issued})
+        known = sorted(set(numbers))
+        known = known[bisect_left(known, 1) : bisect_right(known, self.issued)]
         if known and self._blocks.numbering.stored:
             self._repaired(lambda: self._blocks.remove(known))
             self._write_issued()

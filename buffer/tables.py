@@ -251,11 +251,11 @@ def _rows(
     cursor = connection.execute(query, parameters)
     try:
         for row in cursor:
-            if not all(isinstance(cell, kind) for cell, kind in zip(row, _TYPES, strict=True)):
+            if tuple(map(type, row)) == _TYPES:
+                yield Block(*row)
+            else:
                 # Damage has changed a column's type: a block whose checksums fail, under the number it has.
                 yield Block(row[0] if isinstance(row[0], int) else 0, 0, 0, 0, b"", b"", b"", b"")
-            else:
-                yield Block(*row)
     finally:
         # Ends the read transaction: a snapshot left open would let the log grow without bound.
         cursor.close()

@@ -48,15 +48,13 @@ class ClockHold:
         """One for each boot; any thread may take it."""
         self.repaired = 0
         self.unsynced = 0
-
-    @property
-    def active(self) -> bool:
+        self.active = boot != "" and boot not in self._boot_times
         """Whether this boot's time is undecided."""
-        return self._boot != "" and self._boot not in self._boot_times
 
     def decide(self, boot_time: BootTime) -> None:
         """Decide a boot's time; the first decision stays."""
         self._boot_times.setdefault(boot_time.boot, boot_time.offset_ms)
+        self.active = self.active and boot_time.boot != self._boot
 
     def holds(self, record: Record) -> bool:
         """Whether a record must wait."""

@@ -93,9 +93,10 @@ class Drain:
         """The rows could not be read this time."""
         self._fetching = False
 
-    def is_under_way(self, number: int) -> bool:
-        """Whether a fetched row is at the sink, or delivered, or removed since the fetch began."""
-        return number in self._open or number in self._delivered or number in self._removed_since_fetch
+    def under_way_of(self, numbers: Iterable[int]) -> set[int]:
+        """Those of fetched rows that are at the sink, or delivered, or removed since the fetch began."""
+        known = (self._open, self._delivered, self._removed_since_fetch)
+        return set[int]().union(*(each.intersection(numbers) for each in known))
 
     def sent(self, number: int) -> None:
         """The sink has taken a row."""
@@ -156,7 +157,8 @@ class SkippedRows:
         """The fetch brought rows of these numbers: between them there are none. None at all ends the pass."""
         before = self._after
         for number in numbers:
-            self._pass_over(before + 1, number - 1)
+            if number != before + 1:
+                self._pass_over(before + 1, number - 1)
             before = number
         if not numbers:
             # A pass that found nothing at all proves nothing: rows of a damaged file may be to come.

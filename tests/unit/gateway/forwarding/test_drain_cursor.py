@@ -41,7 +41,7 @@ def test_rows_the_disk_does_not_remove_are_not_sent_again() -> None:
     drain.removed(drain.take_delivered())
     drain.begin()
     drain.not_removed((1,), 12.0)
-    assert drain.is_under_way(1)
+    assert drain.under_way_of([1]) == {1}
     # What is delivered meanwhile waits with it: one attempt for all.
     drain.delivered((2,), 10.5)
     assert drain.remove_at_s == 12.0
@@ -86,9 +86,9 @@ def test_no_row_is_sent_twice() -> None:
     drain.begin()
     drain.delivered((2,), 1.0)
     drain.removed(drain.take_delivered())
-    assert [number for number in (1, 2, 3, 4) if drain.is_under_way(number)] == [1, 2, 3]
+    assert drain.under_way_of([1, 2, 3, 4]) == {1, 2, 3}
     drain.begin()
-    assert [number for number in (1, 2, 3, 4) if drain.is_under_way(number)] == [3]
+    assert drain.under_way_of([1, 2, 3, 4]) == {3}
 
 
 def test_after_the_end_the_next_fetch_starts_over_and_a_fruitless_pass_shows() -> None:
