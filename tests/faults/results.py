@@ -23,8 +23,7 @@ class Results:
         self._path = path
         self._columns = columns
         self.commit = source_commit(path.parent.parent)
-        with path.open(newline="") as file:
-            self._rows = {row["case"]: row for row in csv.DictReader(file)}
+        self._rows = self._read()
 
     def has(self, case: str) -> bool:
         """Whether a case has passed with exactly these sources."""
@@ -36,11 +35,17 @@ class Results:
         columns = {column: str(figures.get(column, "")) for column in self._columns}
         more = ", ".join(f"{name} {value}" for name, value in figures.items() if name not in self._columns)
         date = datetime.now(UTC).date().isoformat()
+        # Tests beside each other write one file.
+        self._rows = self._read()
         self._rows[case] = {"case": case, "date": date, "commit": self.commit, **columns, "more": more}
         with self._path.open("w", newline="") as file:
             writer = csv.DictWriter(file, self._rows[case], lineterminator="\n")
             writer.writeheader()
             writer.writerows(self._rows.values())
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        with self._path.open(newline="") as file:
+            return {row["case"]: row for row in csv.DictReader(file)}
 
 
 def source_commit(root: Path) -> str:
