@@ -1,4 +1,4 @@
-"""The numbers of the charts: equal to sums over the same rows made another way."""
+"""The numbers of the charts that test_pandas.py has not, and what is asked for in an address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from cloud.dashboard import over_time
 from cloud.dashboard.fleet import FleetReader
@@ -20,15 +20,14 @@ from cloud.dashboard.live import LiveReader
 from cloud.dashboard.views.drawn import draw
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
-from cloud.lake.tables import open_lake
-from cloud.masts.mast import DAY_MS, read_mast
+from cloud.masts.mast import DAY_MS
 from cloud.masts.numbers import CHARTS, View, series, summary, weibull
-from cloud.masts.reading import LakeReader, Missing
+from cloud.masts.reading import LakeReader
 from tests.support.fleet_lake import write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)
 NOTHING_LIVE = LiveReader(None, ())
-CUP, TWIN, VANE = "cup-50m-a.wind_speed", "cup-50m-b.wind_speed", "vane-48m.wind_direction"
+CUP, VANE = "cup-50m-a.wind_speed", "vane-48m.wind_direction"
 
 
 @pytest.fixture(scope="module")
@@ -125,20 +124,6 @@ def open_view_channel(view: View, channel: str) -> View:
     return replace(view, channel=next(each for each in view.mast.channels if each.name == channel))
 
 
-def test_a_rose_has_the_sectors_of_the_lakes_own_macro(lake: Path, view: View) -> None:
-    with open_lake(lake) as connection:
-        expected = dict(
-            connection.sql(
-                "SELECT sector, intervals FROM wind_rose(?, ?, 16) WHERE gateway = 'mast-03'",
-                params=[CUP, VANE],
-            ).fetchall()
-        )
-    made = CHARTS["wind-rose"](view)
-    for sector, intervals in expected.items():
-        assert sum(row["intervals"] for row in made.dicts() if row["sector"] == sector) == intervals
-    assert sum(made.column("share")) == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize("k", [0.9, 1.6, 2.0, 2.4, 5.0])
 def test_weibull_by_the_first_and_third_moment(k: float) -> None:
     mean, cube = 8.0 * math.gamma(1 + 1 / k), 8.0**3 * math.gamma(1 + 3 / k)
@@ -150,7 +135,7 @@ def test_weibull_of_nothing_or_a_constant_is_none() -> None:
     assert weibull(5.0, 125.0) is None
 
 
-def test_distribution_shear_turbulence_and_day(lake: Path, view: View) -> None:
+def test_distribution_turbulence_and_recovery(lake: Path, view: View) -> None:
     means = column(lake, CUP)
     made = CHARTS["distribution"](view)
     valid = means[~np.isnan(means)]
@@ -160,29 +145,9 @@ def test_distribution_shear_turbulence_and_day(lake: Path, view: View) -> None:
     turbulence = {row["speed_mps"]: row for row in CHARTS["turbulence"](view).dicts()}
     here = (np.floor(means + 0.5) == 6) & (means > 3)
     assert turbulence[6.0]["mean"] == pytest.approx((sd / means)[here].mean())
-    shear = CHARTS["shear"](view).dicts()
-    assert [row["height_m"] for row in shear] == [20.0, 30.0, 50.0]
-    cups = np.array([column(lake, f"cup-{height}m-a.wind_speed") for height in (20, 30, 50)])
-    assert shear[2]["mean_speed"] == pytest.approx(cups[2][cups.min(axis=0) > 3].mean())
-    day = CHARTS["diurnal"](view).dicts()
-    assert day[0]["hour"] == 0
-    # 18:20 to 19:10 UTC is the site's first hour of the day, at UTC+05:45 on ten-minute intervals.
-    hours = ((np.arange(len(means)) * 10 + 345) // 60) % 24
-    assert day[0]["mean"] == pytest.approx(np.nanmean(means[hours == 0]))
-
-
-def test_pairs_shadow_sun_and_recovery(lake: Path, view: View) -> None:
-    assert view.channel.twin == TWIN
-    pairs = CHARTS["pair"](view)
-    assert len(pairs.rows) == np.sum(~np.isnan(column(lake, CUP) + column(lake, TWIN)))
-    assert {row["sector"] for row in CHARTS["shadow"](view).dicts()} == {10.0 * at for at in range(36)}
-    assert max(CHARTS["irradiance"](view).column("highest")) == pytest.approx(
-        np.nanmax(column(lake, "pyranometer.irradiance"))
-    )
     recovery = [row["recovery"] for row in CHARTS["recovery"](view).dicts() if row["channel"] == CUP]
     expected = column(lake, CUP, "recovery").reshape(8, 144).mean(axis=1)
     assert recovery == pytest.approx(list(expected))
-    assert summary(view).dicts()[0]["mean"] == pytest.approx(np.nanmean(column(lake, CUP)), rel=1e-3)
 
 
 def test_every_chart_of_a_whole_lake_is_drawn(view: View) -> None:
@@ -195,14 +160,7 @@ def test_every_chart_of_a_whole_lake_is_drawn(view: View) -> None:
 def test_the_fleet(reader: LakeReader) -> None:
     fleet = FleetReader(reader, NOTHING_LIVE).read()
     assert fleet.missing == []
-    third = fleet.masts[2]
-    assert (third["gateway"], third["state"], third["lost"], third["alerts"]) == (
-        "mast-03",
-        "offline",
-        204,
-        1,
-    )
-    assert third["month"] < 0.9 < third["day"]
+    assert [mast["state"] for mast in fleet.masts] == ["online", "online", "offline"]
     assert fleet.counts() == {"online": 2, "silent": 0, "offline": 1, "unknown": 0}
 
 
@@ -220,18 +178,6 @@ def test_a_lake_without_most_tables_shows_what_it_has(lake: Path, tmp_path: Path
     assert "mast" in str(draw(view, "turbulence"))
     assert isinstance(draw(view, "pair"), str)
     assert summary(view).dicts()[0]["alpha"] is None
-
-
-def test_an_empty_lake_and_columns_of_an_older_one(lake: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    empty = reader_of(tmp_path / "empty")
-    assert len(FleetReader(empty, NOTHING_LIVE).read().missing) == 4
-    with pytest.raises(Missing, match="no table statistics yet; fieldgate jobs run statistics"):
-        read_mast(empty, "mast-01")
-    rows = DeltaTable(str(lake / "statistics")).to_pyarrow_table().drop_columns(["sum", "rate", "gust"])
-    write_deltalake(str(tmp_path / "old" / "statistics"), rows)
-    view = open_view(reader_of(tmp_path / "old"), Request("mast-01"))
-    assert summary(view).dicts()[0]["gust"] is None
 
 
 def test_a_late_correction_is_in_the_next_answer(lake: Path, tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ def test_twins_by_time_and_by_direction(view: View, wide: pd.DataFrame) -> None:
     turning = turning[turning[[CUP, TWIN]].min(axis=1) > 3]
     ratio = (turning[CUP] / turning[TWIN]).groupby((turning[VANE] + 5) % 360 // 10 * 10).agg(["mean", "size"])
     shadow = by(CHARTS["shadow"](view), "sector")
+    assert list(shadow.index) == [10.0 * at for at in range(36)]
     close(shadow.ratio.dropna(), ratio["mean"])
     judged = ratio[ratio["size"] >= 10]["mean"]
     close(shadow.relative.dropna(), judged / judged.median())

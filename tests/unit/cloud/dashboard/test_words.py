@@ -126,7 +126,7 @@ def test_an_empty_lake_names_what_fills_it(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(CloudError, match="no table statistics yet; fieldgate jobs run statistics"):
         open_view(reader, Request("mast-01"))
     fleet = FleetReader(reader, LiveReader(None, ())).read()
-    assert all("fieldgate jobs run" in each for each in fleet.missing)
+    assert ["fieldgate jobs run" in each for each in fleet.missing] == [True] * 4
     shown = fleet_page.summary(fleet)
     assert {name for name, value in shown.items() if value == "–"} == set(fleet_page.NEEDS)
     with pytest.raises(CloudError, match=r"No statistics of gone in the lake: .* The lake has mast-01\."):
