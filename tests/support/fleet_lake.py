@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from cloud.masts.reading import LakeReader
 from spark_jobs import schemas
 from spark_jobs.schemas import Table
 
@@ -50,6 +51,13 @@ def write(lake: Path, table: Table, columns: dict[str, Any]) -> None:
     partitions = ["date"] if table.partitioned_by_date else None
     rows = pa.Table.from_arrays(arrays, schema=schema)
     write_deltalake(str(lake / table.name), rows, mode="append", partition_by=partitions)
+
+
+def reader_of(lake: Path, **options: Any) -> LakeReader:
+    """A reader of a lake as it is; ``options`` are LakeReader's."""
+    reader = LakeReader({"lake": (str(lake), None)}, **options)
+    reader.look()
+    return reader
 
 
 def write_fleet(lake: Path, masts: int, days: int, *, end: datetime, seed: int = 7) -> list[str]:

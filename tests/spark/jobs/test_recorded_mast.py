@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud.local.process import free_port
-from cloud.masts.reading import LakeReader
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.settings import Settings
 from tests.spark.running import run_to_end
+from tests.support.fleet_lake import reader_of
 from tests.support.recorded_views import MAST, Comparison, import_recording
 from tests.support.servers import eventually, shared_data
 
@@ -56,8 +56,7 @@ def test_three_months_of_an_imported_mast_are_what_pandas_has(
     recording = import_recording(path, tmp_path)
     settings = replace(settings, lake=str(tmp_path / "lake"), interval_s=600)
     run_to_end(settings, MastJob(spark, settings))
-    reader = LakeReader({"lake": (settings.lake, None)})
-    reader.look()
+    reader = reader_of(Path(settings.lake))
     with served(settings.lake, tmp_path / "dashboard.log") as url:
 
         def ask(chart: str, query: Mapping[str, str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,29 +19,10 @@ from cloud.masts.mast import details
 from cloud.masts.numbers import CHARTS, summary
 from cloud.masts.reading import Frame, LakeReader
 from spark_jobs import schemas
-from tests.support.fleet_lake import write, write_fleet
+from tests.support.fleet_lake import reader_of, write
 
 NOTHING_LIVE = LiveReader(None, ())
 BROKEN_LOG = '{"commitInfo":'
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("whole") / "lake"
-    write_fleet(root, 2, 1, end=datetime(2026, 11, 21, tzinfo=UTC))
-    return root
-
-
-@pytest.fixture
-def lake(whole: Path, tmp_path: Path) -> Path:
-    """A lake to spoil."""
-    return Path(shutil.copytree(whole, tmp_path / "lake"))
-
-
-def reader_of(lake: Path) -> LakeReader:
-    reader = LakeReader({"lake": (str(lake), None)})
-    reader.look()
-    return reader
 
 
 def words_of(reader: LakeReader) -> dict[str, str]:

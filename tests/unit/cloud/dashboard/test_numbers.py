@@ -23,7 +23,7 @@ from cloud.errors import CloudError
 from cloud.masts.mast import DAY_MS
 from cloud.masts.numbers import CHARTS, View, series, summary, weibull
 from cloud.masts.reading import LakeReader
-from tests.support.fleet_lake import write_fleet
+from tests.support.fleet_lake import reader_of, write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)
 NOTHING_LIVE = LiveReader(None, ())
@@ -36,12 +36,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("fleet") / "lake"
     write_fleet(root, 3, 8, end=END)
     return root
-
-
-def reader_of(lake: Path) -> LakeReader:
-    reader = LakeReader({"lake": (str(lake), None)})
-    reader.look()
-    return reader
 
 
 @pytest.fixture(scope="module")

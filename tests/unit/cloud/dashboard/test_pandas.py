@@ -20,7 +20,7 @@ from cloud.masts.mast import details
 from cloud.masts.numbers import CHARTS, View, summary
 from cloud.masts.reading import Frame, LakeReader
 from spark_jobs import schemas
-from tests.support.fleet_lake import write, write_fleet
+from tests.support.fleet_lake import reader_of, write, write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)
 MAST = "mast-03"
@@ -82,9 +82,7 @@ def write_anomalies(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def reader(lake: Path) -> LakeReader:
-    reader = LakeReader({"lake": (str(lake), None)})
-    reader.look()
-    return reader
+    return reader_of(lake)
 
 
 @pytest.fixture(scope="module")
@@ -291,8 +289,7 @@ def test_rejects_by_reason_and_their_newest_payloads(reader: LakeReader, lake: P
 
 
 def test_a_users_pages_have_their_masts_alone(lake: Path) -> None:
-    reader = LakeReader({"lake": (str(lake), None)}, ("mast-01",))
-    reader.look()
+    reader = reader_of(lake, gateways=["mast-01"])
     for title in ("Alerts", "Pipeline"):
         for name, frame in frames_of(reader, title).items():
             if "gateway" in frame.columns:

@@ -14,7 +14,7 @@ from cloud.dashboard.views.request import Request, open_view
 from cloud.masts.numbers import rain
 from cloud.masts.reading import Frame, LakeReader
 from spark_jobs import schemas
-from tests.support.fleet_lake import write
+from tests.support.fleet_lake import reader_of, write
 
 OFFSET = pd.Timedelta(minutes=345)
 GAUGE = "rain.precipitation"
@@ -42,9 +42,7 @@ def reader(rows: Any, tmp_path_factory: pytest.TempPathFactory) -> LakeReader:
     write(root, schemas.SITES, {
         "gateway": ["gauge-01"], "valid_from": [datetime(2026, 1, 1, tzinfo=UTC)], "utc_offset_min": [345],
     })  # fmt: skip
-    made = LakeReader({"lake": (str(root), None)})
-    made.look()
-    return made
+    return reader_of(root)
 
 
 def by_pandas(rows: Any, begin: str, end: str, every: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloud.dashboard.server import asked, mast_csv
-from cloud.masts.reading import LakeReader
+from tests.support.fleet_lake import reader_of
 from tests.support.recorded_views import CUPS, MAST, Comparison, import_recording, write_mast
 from tests.support.servers import shared_data
 
@@ -21,8 +21,7 @@ def test_five_days_views_of_an_imported_mast_are_what_pandas_has(tmp_path: Path)
         pytest.skip("no shared data: mast_10min_3months.csv.gz")
     recording = import_recording(path, tmp_path, BEGIN)
     write_mast(tmp_path / "lake")
-    reader = LakeReader({"lake": (str(tmp_path / "lake"), None)})
-    reader.look()
+    reader = reader_of(tmp_path / "lake")
 
     def ask(chart: str, query: Mapping[str, str]) -> str:
         answer = mast_csv(reader, asked(MAST, query), chart)

@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +23,11 @@ from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
 from cloud.masts.mast import details
 from cloud.masts.numbers import CHARTS, MEASURED_BY, View, series, summary
-from cloud.masts.reading import LakeReader
 from drivers.registry import driver_type
-from tests.support.fleet_lake import write_fleet
+from tests.support.fleet_lake import reader_of
 
 CUP = "cup-50m-a.wind_speed"
 REMEDY = re.compile(r"fieldgate (jobs run|import)|gateway\.toml|Choose another time")
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("words") / "lake"
-    write_fleet(root, 1, 1, end=datetime(2026, 11, 21, tzinfo=UTC))
-    return root
-
-
-@pytest.fixture
-def lake(whole: Path, tmp_path: Path) -> Path:
-    """A lake to take from."""
-    return Path(shutil.copytree(whole, tmp_path / "lake"))
-
-
-def reader_of(lake: Path) -> LakeReader:
-    reader = LakeReader({"lake": (str(lake), None)})
-    reader.look()
-    return reader
 
 
 def view_of(lake: Path) -> View:
@@ -129,7 +108,9 @@ def test_an_empty_lake_names_what_fills_it(whole: Path, tmp_path: Path) -> None:
     assert ["fieldgate jobs run" in each for each in fleet.missing] == [True] * 4
     shown = fleet_page.summary(fleet)
     assert {name for name, value in shown.items() if value == "–"} == set(fleet_page.NEEDS)
-    with pytest.raises(CloudError, match=r"No statistics of gone in the lake: .* The lake has mast-01\."):
+    with pytest.raises(
+        CloudError, match=r"No statistics of gone in .* The lake has mast-01, mast-02\."
+    ):
         open_view(reader_of(whole), Request("gone"))
 
 

@@ -15,7 +15,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from cloud.errors import CloudError
 from cloud.lake.cleaning import Mark, add
-from cloud.masts.reading import LakeReader
 from cloud.report import figures, pdf, records
 from cloud.report.command import run
 from cloud.report.figures import HELD
@@ -24,7 +23,7 @@ from cloud.report.month import Month, intervals_in
 from cloud.report.page import read_report, write_page
 from cloud.report.sections import SECTIONS, Report
 from spark_jobs import schemas
-from tests.support.fleet_lake import write, write_fleet
+from tests.support.fleet_lake import reader_of, write, write_fleet
 
 END: Final = datetime(2026, 11, 21, tzinfo=UTC)
 NOW_MS: Final = int(END.timestamp() * 1000)
@@ -50,8 +49,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report_of(lake: Path, mast: str = "mast-03", month: Month = NOVEMBER, now_ms: int = NOW_MS) -> Report:
-    reader = LakeReader({"lake": (str(lake), None)}, columns=HELD)
-    reader.look()
+    reader = reader_of(lake, columns=HELD)
     return read_report(reader, mast, month, now_ms=now_ms)
 
 
@@ -158,8 +156,7 @@ def test_calibrations_in_force_are_those_of_the_month(lake: Path, tmp_path: Path
         "valid_to": ends,
         "periods": [[{"begin": begin, "end": end}] for begin, end in zip(begins, ends, strict=True)],
     })  # fmt: skip
-    reader = LakeReader({"lake": (str(tmp_path), None)})
-    reader.look()
+    reader = reader_of(tmp_path)
     found = records.calibrations(reader, "mast-03", NOVEMBER)
     change = int(begins[1].timestamp() * 1000)
     assert [(row["cal"], row["periods"]) for row in found] == [

@@ -20,7 +20,7 @@ from cloud.report.figures import HELD, MonthView
 from cloud.report.month import Month
 from cloud.report.page import read_report
 from spark_jobs import schemas
-from tests.support.fleet_lake import write
+from tests.support.fleet_lake import reader_of, write
 from tests.support.servers import shared_data
 
 FILE: Final = shared_data("mast_10min_3months.csv.gz")
@@ -113,9 +113,7 @@ def reader(data: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Lake
         "height_m": [heights.get(each, 2.0) for each in channels],
         "pair": ["cup-80m-s" if each == TOP else None for each in channels],
     })  # fmt: skip
-    found = LakeReader({"lake": (str(lake), None)}, columns=HELD)
-    found.look()
-    return found
+    return reader_of(lake, columns=HELD)
 
 
 def _maps(columns: dict[str, pd.Series]) -> Any:
