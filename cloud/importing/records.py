@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from cloud.importing.mapping import DRIVER, Channel, File, Site
 from cloud.importing.mapping import Mapping as FileMapping
+from cloud.wire.number_set import NumberSet
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 PLACE: Final = ("latitude", "longitude", "elevation_m", "utc_offset_min", "name", "owner")
@@ -32,15 +33,9 @@ def us_of(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def joined(spans: Iterable[Span], gap_us: int = 0) -> list[Span]:
-    """Spans in order, those in one that share time or are no further apart than ``gap_us``."""
-    found: list[Span] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1] + gap_us:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((begin, end))
-    return found
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans in order, those that overlap or adjoin in one."""
+    return [(first, last + 1) for first, last in NumberSet((begin, end - 1) for begin, end in spans).spans()]
 
 
 def spans_of(record: Mapping[str, Any] | None) -> list[Span]:
