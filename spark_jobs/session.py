@@ -141,7 +141,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         # Kafka's login and keys are options of queries, which plans, interface and event log would show.
         "spark.redaction.regex": _SECRETS,
-        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         _JAVA_OPTIONS: " ".join(
             [

@@ -69,7 +69,6 @@ class Settings:
     fail_on_data_loss: bool = True
     rules: str | None = None
     shard: tuple[int, int] = (1, 1)
-    ui: bool = False
     conf: tuple[tuple[str, str], ...] = ()
     metrics: str | None = None
     model_dir: str | None = None
@@ -195,7 +194,6 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add("--topics", dest="topic_pattern", metavar="REGEX", help="Kafka topics to ingest")
     for kind in ("dead-letter", "raw", "channels", "runs", "status", "sites"):
         add(f"--{kind}-topic", metavar="NAME")
-    add("--ui", action="store_true", help="Spark's web interface")
     add("--conf", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="Spark configuration")
 
 

@@ -161,7 +161,7 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
     # In the order of Spark's command line the last one counts.
     java = f"{QUICK_JAVA} -Dlog4j2.configurationFile=file:{place}/log4j2.properties"
     options = ["--cloud", str(place / "scram.toml"), "--conf", f"spark.driver.extraJavaOptions={java}"]
-    options += ["--ui", "--conf", f"spark.ui.port={ui}"]
+    options += ["--conf", "spark.ui.enabled=true", "--conf", f"spark.ui.port={ui}"]
     command = [sys.executable, "-m", "spark_jobs", "run", "ingest", "alerts", *options]
     with Program(command, place / "log") as jobs:
         jobs.awaits("the broker's certificate is of an authority that isn't in ssl.ca.location")
