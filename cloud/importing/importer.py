@@ -148,8 +148,11 @@ class Importer:
             if row is not None:
                 self._tables.merge(SITES, {name: [value] for name, value in row.items()})
 
-    def _mark(self, rows: Rows, into: str, times_us: Mapping[str, list[int]]) -> None:
-        """Notes which rows come from this file."""
+    def _mark(self, rows: Rows, into: str, places: Iterable[tuple[str, int]]) -> None:
+        """Notes which rows come from this file, by channel and time in microseconds since the epoch."""
+        times_us: dict[str, list[int]] = {}
+        for name, time_us in places:
+            times_us.setdefault(name, []).append(time_us)
         made = []
         for channel in self._mapping.channels:
             for begin, end, number in stretches(times_us.get(channel.name, []), self._length_us):
@@ -178,10 +181,7 @@ class Importer:
         for part in _parts(self._intervals(rows, imported)):
             new = list(self._new_intervals(part, imported, outcome))
             filled = [each for each in new if each.has_readings]
-            times_us: dict[str, list[int]] = {}
-            for each in filled:
-                times_us.setdefault(each.channel, []).append(each.interval_start)
-            self._mark(rows, STATISTICS.name, times_us)
+            self._mark(rows, STATISTICS.name, ((each.channel, each.interval_start) for each in filled))
             self._merge_intervals(new)
             outcome.new += len(filled)
             outcome.missing += len(new) - len(filled)
@@ -274,10 +274,7 @@ class Importer:
     def _write_samples(self, rows: Rows, outcome: Outcome) -> None:
         for part in _parts(self._samples(rows)):
             new = list(self._new_samples(part, outcome))
-            times_us: dict[str, list[int]] = {}
-            for each in new:
-                times_us.setdefault(each.channel, []).append(each.time)
-            self._mark(rows, READINGS.name, times_us)
+            self._mark(rows, READINGS.name, ((each.channel, each.time) for each in new))
             self._merge_samples(new)
             outcome.new += len(new)
 
