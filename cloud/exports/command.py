@@ -20,7 +20,7 @@ from cloud.exports.parquet_file import ParquetFile
 from cloud.exports.places import FORMATS, places_of
 from cloud.exports.rows import TIME, batches
 from cloud.exports.text_files import CsvFile, Toa5File, write_columns
-from cloud.lake.query import config_for, lakes_of
+from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.tables import LakeError, Lakes, LazyLakes
 from cloud.masts.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, within
 from cloud.masts.reading import LakeReader, Missing
@@ -68,10 +68,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--uncleaned", action="store_true", help="with what the cleaning log marks")
     arguments.add_argument("--organisation", metavar="NAME", help="for iea43 (default: the site's owner)")
     arguments.add_argument("--force", action="store_true", help="replace files that are there")
-    arguments.add_argument(
-        "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
-    )
-    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+    add_lake(arguments)
     return arguments
 
 
@@ -108,8 +105,7 @@ def write_export(options: argparse.Namespace, now: datetime) -> None:
     paths = list(places.values())
     units = places["csv"].with_suffix(".columns.csv") if "csv" in places else None
     paths += [units] if units else []
-    named = [options.lake] if options.lake else []
-    lakes = lakes_of(named, config_for(named, options.cloud))
+    lakes = named_lakes(options)
     reader = LakeReader(lakes)
     reader.look()
     export = _asked(options, reader)

@@ -10,17 +10,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloud.config import CloudConfig, load
 from cloud.errors import CloudError
 from cloud.importing.importer import Importer, Outcome, day_of
 from cloud.importing.logger_file import Rows
 from cloud.importing.mapping import Mapping, load_mapping
 from cloud.importing.tables import LakeTables
 from cloud.importing.values import converted, figures_of
-from cloud.lake.query import lakes_of
+from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.tables import LakeError
 from cloud.toml_problems import ConfigError
-from cloud.values import CLOUD_CONFIG
 from cloud.wire.reading_records import GATEWAY_ID
 
 
@@ -33,10 +31,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("files", type=Path, nargs="+", metavar="FILE", help="CSV or TOA5, also .gz")
     what = "which column is what, and what times mean (docs/examples/import.toml)"
     arguments.add_argument("--mapping", type=Path, required=True, metavar="FILE", help=what)
-    arguments.add_argument(
-        "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
-    )
-    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+    add_lake(arguments)
     arguments.add_argument("--mast", type=_mast, metavar="ID", help="gateway, in place of the mapping's")
     arguments.add_argument(
         "--check", action="store_true", help="only read: what each channel would get, and the bad lines"
@@ -54,14 +49,10 @@ def _mast(text: str) -> str:
 def run(argv: Sequence[str]) -> int:
     """Imports the files one by one; exit status 1 on an error, which goes to stderr."""
     options = parser().parse_args(argv)
-    path: Path | None = options.cloud
-    if path is None and "/" not in (options.lake or "") and CLOUD_CONFIG.exists():
-        path = CLOUD_CONFIG
     outcomes: list[Outcome] = []
     try:
         mapping = load_mapping(options.mapping)
-        config = CloudConfig() if path is None else load(path)
-        lakes = lakes_of([options.lake] if options.lake else [], config)
+        lakes = named_lakes(options)
         if len(lakes) != 1:
             raise LakeError(f"--lake is missing: one of {', '.join(lakes)}")
         ((uri, store),) = lakes.values()

@@ -12,7 +12,7 @@ from pathlib import Path
 from cloud.errors import CloudError
 from cloud.lake.answers import write_csv, write_table
 from cloud.lake.cleaning import add, mark_of, marks, read_csv, withdraw
-from cloud.lake.query import config_for, lakes_of
+from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.tables import Lakes
 
 _HEAD = ("sensor", "start", "stop", "reason", "who", "mast", "noted_at", "id")
@@ -25,10 +25,7 @@ def parser() -> argparse.ArgumentParser:
         description="The cleaning log of a lake: periods that readings_clean and statistics_clean leave out.",
     )
     lake = argparse.ArgumentParser(add_help=False)
-    lake.add_argument(
-        "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
-    )
-    lake.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+    add_lake(lake)
     noted = argparse.ArgumentParser(add_help=False)
     noted.add_argument("--who", metavar="NAME", help="who notes it (default this user)")
     actions = arguments.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -55,9 +52,8 @@ def parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Does one of them; exit status 1 on an error, which goes to stderr in one line."""
     options = parser().parse_args(argv)
-    named = [options.lake] if options.lake else []
     try:
-        _act(options, lakes_of(named, config_for(named, options.cloud)), datetime.now(UTC))
+        _act(options, named_lakes(options), datetime.now(UTC))
     except CloudError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -79,6 +79,19 @@ def config_for(lakes: Sequence[str], path: Path | None) -> CloudConfig:
     return CloudConfig() if path is None else load(path)
 
 
+def add_lake(parser: argparse.ArgumentParser) -> None:
+    """Options of a command on one lake, or on those of a config, for ``named_lakes``."""
+    where = "root of the tables (default ./lake), or a name of [lakes]"
+    parser.add_argument("--lake", metavar="URI", help=where)
+    parser.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+
+
+def named_lakes(options: argparse.Namespace) -> Lakes:
+    """The lakes that a command's options name. Raises CloudError."""
+    named = [options.lake] if options.lake else []
+    return lakes_of(named, config_for(named, options.cloud))
+
+
 def _moment(text: str) -> datetime | int:
     if text.isdecimal():
         return int(text)

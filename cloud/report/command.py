@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cloud.errors import CloudError
-from cloud.lake.query import config_for, lakes_of
+from cloud.lake.query import add_lake, named_lakes
 from cloud.masts.reading import LakeReader
 from cloud.report.figures import HELD
 from cloud.report.month import Month
@@ -30,10 +30,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help=".html or .pdf (default MAST-YYYY-MM.html)"
     )
-    arguments.add_argument(
-        "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
-    )
-    arguments.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
+    add_lake(arguments)
     arguments.add_argument(
         "--interval", type=int, metavar="S", help="length of the intervals in seconds (default 600, else the "
         "shortest there is)"
@@ -61,8 +58,7 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     if given.suffix.lower() == ".pdf":
         # At once, not after the sums.
         require()
-    named = [options.lake] if options.lake else []
-    reader = LakeReader(lakes_of(named, config_for(named, options.cloud)), columns=HELD)
+    reader = LakeReader(named_lakes(options), columns=HELD)
     reader.look()
     report = read_report(reader, options.mast, month, now_ms=now_ms, interval_s=options.interval)
     page = write_page(report, now_ms=now_ms, version=installed_version())
