@@ -29,6 +29,7 @@ from spark_jobs.schemas import READINGS, STATISTICS, Table
 from spark_jobs.session import spark_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
+from tests.bench.figures import cpu_s
 
 _BEGIN_S: Final = 1_780_272_000
 """2026-06-01T00:00Z."""
@@ -175,9 +176,9 @@ class Lake:
             .option("startingVersion", version)
             .load(location)
         )
-        began_s, cpu_s, read = time.monotonic(), _cpu_s(self.spark), _bytes_read(self.spark)
+        began_s, used_s, read = time.monotonic(), _cpu_s(self.spark), _bytes_read(self.spark)
         self._job.batch(changes, version)
-        figures = (time.monotonic() - began_s, _cpu_s(self.spark) - cpu_s, _bytes_read(self.spark) - read)
+        figures = (time.monotonic() - began_s, _cpu_s(self.spark) - used_s, _bytes_read(self.spark) - read)
         table = self.spark.read.format("delta").load(self.settings.table(STATISTICS.name))
         corrected = table.where((F.col("gateway") == gateway) & (F.col("version") == 2)).count()
         assert corrected == _CHANNELS * 3600 // _INTERVAL_S, corrected
@@ -191,8 +192,7 @@ def _bytes_read(spark: SparkSession) -> int:
 
 def _cpu_s(spark: SparkSession) -> float:
     gateway: Any = spark.sparkContext._gateway
-    after_name = Path(f"/proc/{gateway.proc.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu_s(gateway.proc.pid)
 
 
 def _middle(found: list[tuple[float, float, int]]) -> tuple[float, float, float]:
