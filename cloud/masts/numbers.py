@@ -31,11 +31,32 @@ class View:
     @property
     def cup(self) -> Channel | None:
         """The channel chosen if it is a cup, else the highest."""
-        return (
-            self.channel
-            if self.channel.quantity == "wind_speed"
-            else next(iter(self.mast.of("wind_speed")), None)
-        )
+        return self._chosen_or_first("wind_speed")
+
+    @property
+    def twin(self) -> str | None:
+        """The cup's, by name."""
+        return self.cup.twin if self.cup else None
+
+    @property
+    def vane(self) -> Channel | None:
+        """The one nearest to the cup."""
+        return self.mast.vane_for(self.cup)
+
+    @property
+    def gauge(self) -> Channel | None:
+        """The channel chosen if it is a rain gauge, else the first."""
+        return self._chosen_or_first("precipitation")
+
+    @property
+    def sun(self) -> Channel | None:
+        """The highest pyranometer."""
+        return next(iter(self.mast.of("irradiance")), None)
+
+    def _chosen_or_first(self, quantity: str) -> Channel | None:
+        if self.channel.quantity == quantity:
+            return self.channel
+        return next(iter(self.mast.of(quantity)), None)
 
     def need(self, **channels: Channel | None) -> list[str]:
         """Names of channels, given by their quantity. Raises Missing where the mast has one of them not."""
@@ -106,7 +127,7 @@ VECTOR_MEAN: Final = (
 
 def wind_rose(view: View) -> Frame:
     """Share of intervals by sector and class of speed, 3 m/s wide."""
-    cup, vane = view.need(wind_speed=view.cup, wind_direction=view.mast.vane_for(view.cup))
+    cup, vane = view.need(wind_speed=view.cup, wind_direction=view.vane)
     return view.held.read(
         """WITH placed AS (FROM by_sector($1, $2, 16) WHERE speed + direction IS NOT NULL)
         SELECT sector, least(floor(speed / 3) * 3, 15) AS from_mps, count(*) AS intervals,
@@ -260,7 +281,7 @@ def pair(view: View) -> Frame:
 def shadow(view: View) -> Frame:
     """The ratio of twins by sector, relative to its median (``tower_shadow``)."""
     cup, twin = view.need_pair()
-    (vane,) = view.need(wind_direction=view.mast.vane_for(cup))
+    (vane,) = view.need(wind_direction=view.vane)
     return view.held.read(
         "SELECT sector, intervals, ratio, relative, shadowed FROM tower_shadow($1, $2, $3) ORDER BY sector",
         [cup.name, twin, vane],
@@ -269,7 +290,7 @@ def shadow(view: View) -> Frame:
 
 def sun(view: View) -> Frame:
     """Irradiance by time of the site's day: of each day, and of all of them the mean and the highest."""
-    (name,) = view.need(irradiance=next(iter(view.mast.of("irradiance")), None))
+    (name,) = view.need(irradiance=view.sun)
     return view.held.read(
         f"""SELECT strftime(local, '%Y-%m-%d') AS day, hour(local) + minute(local) / 60 AS hour, avg AS value,
             avg(avg) OVER by_time AS mean, max(avg) OVER by_time AS highest
@@ -281,7 +302,7 @@ def sun(view: View) -> Frame:
 
 def insolation(view: View) -> Frame:
     """Sums of ``mast``'s insolation by the site's day."""
-    view.need(irradiance=next(iter(view.mast.of("irradiance")), None))
+    view.need(irradiance=view.sun)
     return view.held.read(
         f"""SELECT strftime((interval_start + to_minutes({view.mast.offset_min}))::TIMESTAMP, '%Y-%m-%d')
         AS day,
@@ -296,8 +317,7 @@ def rain(view: View) -> Frame:
     ``intervals`` have a value, of so many that are ``due``; ``time`` is the hour's or day's begin, ``local``
     that by the site's clock.
     """
-    chosen = view.channel if view.channel.quantity == "precipitation" else None
-    (name,) = view.need(precipitation=chosen or next(iter(view.mast.of("precipitation")), None))
+    (name,) = view.need(precipitation=view.gauge)
     span, step = view.span, 1000 * view.span.interval_s
     length = 3_600_000 if span.end_ms - span.begin_ms <= 7 * DAY_MS else DAY_MS
     # A day begins at the site's midnight; an hour too, where local time is ahead by 5:45.
@@ -324,17 +344,14 @@ CHARTS: Final[dict[str, Callable[[View], Frame]]] = {
 
 def subject(view: View, name: str) -> str:
     """What a chart is of: its channels, in words."""
-    cup, quantity = view.cup, {"irradiance": "irradiance", "rain": "precipitation"}.get(name)
-    twin, vane = cup.twin if cup else None, view.mast.vane_for(cup)
-    named = {
+    cup, vane = view.cup, view.vane
+    named: tuple[Channel | None, ...] = {
         "wind-rose": (cup, vane), "distribution": (cup,), "turbulence": (cup,), "diurnal": (view.channel,),
-        "pair": (cup,), "shadow": (cup, vane),
-    }.get(name, tuple(view.mast.of(quantity)[:1]) if quantity else ())  # fmt: skip
-    if name == "rain" and view.channel.quantity == quantity:
-        named = (view.channel,)
+        "pair": (cup,), "shadow": (cup, vane), "irradiance": (view.sun,), "rain": (view.gauge,),
+    }.get(name, ())  # fmt: skip
     texts = [each.name for each in named if each is not None]
-    if name in ("pair", "shadow") and twin:
-        texts.insert(1, twin)
+    if name in ("pair", "shadow") and view.twin:
+        texts.insert(1, view.twin)
     if name == "wind-rose":
         texts.append("16 sectors")
     return ", ".join(texts) or {"shear": "cups", "recovery": "all channels"}.get(name, "mast")

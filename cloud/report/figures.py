@@ -152,7 +152,7 @@ def wind(view: MonthView) -> Frame:
 def sectors(view: MonthView, number: int = 12) -> Frame:
     """By sector of the vane: share, mean speed, Weibull's A and k, of intervals with both values."""
     view_ = view.view
-    cup, vane = view_.need(wind_speed=view_.cup, wind_direction=view.mast.vane_for(view_.cup))
+    cup, vane = view_.need(wind_speed=view_.cup, wind_direction=view_.vane)
     rows = view.read(
         """WITH placed AS (FROM by_sector($1, $2, $3) WHERE speed + direction IS NOT NULL)
         SELECT sector, count(*) AS intervals, count(*) / sum(count(*)) OVER () AS share, avg(speed) AS mean,

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cloud.dashboard.frame import moment
+from cloud.masts.mast import Channel
 from cloud.masts.numbers import IS_COVERED, IS_VALID, View
 from cloud.masts.reading import Frame, Missing
 
 _Reason = Callable[[View, Frame], str | None]
-_Of = Callable[[View], str | None]
+_Of = Callable[[View], tuple[Channel | str | None, ...]]
 _OTHER_TIME: Final = "Choose another time above."
 _NO_ROWS_OF_MAST: Final = (
     "Table mast has nothing of this mast in this time: fieldgate jobs run mast makes it of closed intervals."
@@ -26,12 +27,12 @@ def why_no_series(view: View, frame: Frame) -> str | None:
     """The same of the channel over time."""
     if any(value is not None for value in frame.column("value")):
         return None
-    return _no_value(view, view.channel.name)
+    return _no_value(view, view.channel)
 
 
-def _no_value(view: View, *channels: str | None) -> str:
-    """Why there is no interval in which all of them have a value."""
-    names = [each for each in channels if each is not None]
+def _no_value(view: View, *channels: Channel | str | None) -> str:
+    """Why there is no interval in which all of them, or those of that name, have a value."""
+    names = [each.name if isinstance(each, Channel) else each for each in channels if each is not None]
     for name in names:
         counts = view.held.read(
             f"""SELECT count(*), count(*) FILTER ({IS_VALID}),
@@ -63,40 +64,13 @@ def _no_value(view: View, *channels: str | None) -> str:
     return f"{' and '.join(names)} have no interval together in this time. {_OTHER_TIME}"
 
 
-def _needs_rows(*of: _Of) -> _Reason:
+def _needs_rows(of: _Of) -> _Reason:
     """A reason for no rows at all; ``of`` gives the channels that the chart is of."""
 
     def why(view: View, frame: Frame) -> str | None:
-        return None if frame.rows else _no_value(view, *(each(view) for each in of))
+        return None if frame.rows else _no_value(view, *of(view))
 
     return why
-
-
-def _cup(view: View) -> str | None:
-    return view.cup.name if view.cup else None
-
-
-def _twin(view: View) -> str | None:
-    return view.cup.twin if view.cup else None
-
-
-def _vane(view: View) -> str | None:
-    vane = view.mast.vane_for(view.cup)
-    return vane.name if vane else None
-
-
-def _chosen(view: View) -> str | None:
-    return view.channel.name
-
-
-def _sun(view: View) -> str | None:
-    return next((each.name for each in view.mast.of("irradiance")), None)
-
-
-def _gauge(view: View) -> str | None:
-    if view.channel.quantity == "precipitation":
-        return view.channel.name
-    return next((each.name for each in view.mast.of("precipitation")), None)
 
 
 def _mast_has_rows(view: View) -> bool:
@@ -143,7 +117,7 @@ def _why_no_insolation(view: View, frame: Frame) -> str | None:
 def _why_no_rain(view: View, frame: Frame) -> str | None:
     if any(frame.column("intervals")):
         return None
-    return _no_value(view, _gauge(view))
+    return _no_value(view, view.gauge)
 
 
 def _why_no_recovery(view: View, frame: Frame) -> str | None:
@@ -156,9 +130,11 @@ def _why_no_recovery(view: View, frame: Frame) -> str | None:
 
 
 _REASONS: Final[Mapping[str, _Reason]] = {
-    "wind-rose": _needs_rows(_cup, _vane), "distribution": _needs_rows(_cup),
-    "diurnal": _needs_rows(_chosen), "shear": _why_no_shear, "turbulence": _why_no_turbulence,
-    "pair": _needs_rows(_cup, _twin), "shadow": _why_no_shadow, "irradiance": _needs_rows(_sun),
+    "wind-rose": _needs_rows(lambda view: (view.cup, view.vane)),
+    "distribution": _needs_rows(lambda view: (view.cup,)),
+    "diurnal": _needs_rows(lambda view: (view.channel,)), "shear": _why_no_shear,
+    "turbulence": _why_no_turbulence, "pair": _needs_rows(lambda view: (view.cup, view.twin)),
+    "shadow": _why_no_shadow, "irradiance": _needs_rows(lambda view: (view.sun,)),
     "insolation": _why_no_insolation, "rain": _why_no_rain, "recovery": _why_no_recovery,
 }  # fmt: skip
 """By the chart's name: of a view and the chart's rows."""
