@@ -21,7 +21,7 @@ from cloud.dashboard.views.drawn import draw
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
 from cloud.masts.mast import DAY_MS
-from cloud.masts.numbers import CHARTS, View, series, summary, weibull
+from cloud.masts.numbers import CHARTS, View, series, subject, summary, weibull
 from cloud.masts.reading import LakeReader
 from tests.support.fleet_lake import reader_of, write_fleet
 
@@ -142,6 +142,13 @@ def test_distribution_turbulence_and_recovery(lake: Path, view: View) -> None:
     recovery = [row["recovery"] for row in CHARTS["recovery"](view).dicts() if row["channel"] == CUP]
     expected = column(lake, CUP, "recovery").reshape(8, 144).mean(axis=1)
     assert recovery == pytest.approx(list(expected))
+
+
+def test_what_goes_with_the_channel_chosen(reader: LakeReader, view: View) -> None:
+    low = open_view(reader, Request("mast-03", "cup-20m-a.wind_speed"))
+    assert subject(low, "shadow") == "cup-20m-a.wind_speed, cup-20m-b.wind_speed, vane-28m.wind_direction"
+    other = open_view_channel(view, "pyranometer.irradiance")
+    assert subject(other, "wind-rose") == f"{CUP}, {VANE}, 16 sectors"
 
 
 def test_every_chart_of_a_whole_lake_is_drawn(view: View) -> None:

@@ -108,9 +108,7 @@ def test_an_empty_lake_names_what_fills_it(whole: Path, tmp_path: Path) -> None:
     assert ["fieldgate jobs run" in each for each in fleet.missing] == [True] * 4
     shown = fleet_page.summary(fleet)
     assert {name for name, value in shown.items() if value == "–"} == set(fleet_page.NEEDS)
-    with pytest.raises(
-        CloudError, match=r"No statistics of gone in .* The lake has mast-01, mast-02\."
-    ):
+    with pytest.raises(CloudError, match=r"No statistics of gone in .* The lake has mast-01, mast-02\."):
         open_view(reader_of(whole), Request("gone"))
 
 

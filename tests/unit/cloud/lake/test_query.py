@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import readline
@@ -15,7 +16,7 @@ import pytest
 from deltalake import write_deltalake
 
 from cloud.config import StoreConfig, load
-from cloud.lake.query import lakes_of, run
+from cloud.lake.query import add_lake, lakes_of, named_lakes, run
 
 
 @pytest.fixture
@@ -286,6 +287,9 @@ region = "us-east-1"
     assert lakes_of(("us", "more=/srv/more"), config) == {"us": us, "more": ("/srv/more", StoreConfig())}
     file.write_text(f'[lake]\npath = "own"\n{file.read_text()}')
     assert list(lakes_of((), load(file))) == [str(tmp_path / "own")]
+    options = argparse.ArgumentParser()
+    add_lake(options)
+    assert named_lakes(options.parse_args(["--lake", "us", "--cloud", str(file)])) == {"us": us}
 
 
 def test_a_lake_named_in_the_config_is_queried(
