@@ -115,7 +115,7 @@ def as_csv(frame: Frame, name: str) -> Response:
 
 def _text(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula is kept one."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
 
 
 def asked(gateway: str, query: Mapping[str, str]) -> Request:

@@ -54,7 +54,7 @@ def write_columns(path: Path, export: Export) -> None:
 
 def _plain(unit: str) -> str:
     """A device's unit that a spreadsheet would take for a formula is kept a text."""
-    return f"'{unit}" if unit.startswith(("=", "+", "-", "@")) and len(unit) > 1 else unit
+    return f"'{unit}" if unit.startswith(("=", "+", "-", "@", "\t")) and len(unit) > 1 else unit
 
 
 class Toa5File:

@@ -431,8 +431,8 @@ def test_two_units_are_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "soil.moisture_avg,V," in file.read()
 
 
-def test_what_a_spreadsheet_would_take_for_a_formula_is_text(tmp_path: Path) -> None:
-    unit = """=HYPERLINK("http://x")"""
+@pytest.mark.parametrize("unit", ['=HYPERLINK("http://x")', "\t=1+1"])
+def test_what_a_spreadsheet_would_take_for_a_formula_is_text(tmp_path: Path, unit: str) -> None:
     write(tmp_path / "lake", schemas.STATISTICS, {
         "gateway": ["mast-09"], "channel": ["-x.moisture"], "quantity": ["moisture"], "unit": [unit],
         "interval_s": [600], "date": [T0.date()], "interval_start": [T0], "avg": np.array([1.0]),
