@@ -49,6 +49,7 @@ above = 60.0
 """
 _EACH_S: Final = 2
 """Violations a second."""
+_STEADY_S: Final = 3.0
 _START_S: Final = 300.0
 """How long Spark may take to start."""
 
@@ -136,10 +137,10 @@ def collect(bootstrap_servers: str, ended: threading.Event, published_ms: dict[t
     consumer.close()
 
 
-def _fresh(published_ms: dict[tuple[str, int], int]) -> bool:
-    """Whether an alert of the last ten seconds was published."""
-    newest_us = max((time_us for _, time_us in list(published_ms)), default=0)
-    return time.time() - newest_us / 1e6 < 10
+def _fresh(published_ms: dict[tuple[str, int], int], most_s: float, since_s: float = 0.0) -> bool:
+    """Whether an alert was published of a violation after a moment that is so many seconds old at most."""
+    newest_s = max((time_us for _, time_us in list(published_ms)), default=0) / 1e6
+    return newest_s > since_s and time.time() - newest_s < most_s
 
 
 def measure(jobs: str, warm_s: float, seconds: float, gateways: int, period_s: int, directory: Path) -> None:
@@ -163,7 +164,7 @@ def measure(jobs: str, warm_s: float, seconds: float, gateways: int, period_s: i
             fleet.start()
             reader.start()
             # The minute of warming up begins when the job has caught up with the fleet once.
-            wait_for(lambda: process.poll() is not None or _fresh(published_ms), _START_S, poll_s=0.5)
+            wait_for(lambda: process.poll() is not None or _fresh(published_ms, 10), _START_S, poll_s=0.5)
             time.sleep(warm_s)
             begin_us = time.time_ns() // 1000
             processes_s, driver_s = _cpu_s(process.pid), sum(psutil.Process(process.pid).cpu_times()[:2])
@@ -172,7 +173,14 @@ def measure(jobs: str, warm_s: float, seconds: float, gateways: int, period_s: i
             processes_s = _cpu_s(process.pid) - processes_s
             driver_s = sum(psutil.Process(process.pid).cpu_times()[:2]) - driver_s
             load = os.getloadavg()[0]
+            driver_bytes = psutil.Process(process.pid).memory_info().rss
             time.sleep(10)
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+            again_s, log = time.time(), (directory / "jobs-again.log").open("w")
+            process = subprocess.Popen(command, stderr=log)
+            wait_for(lambda: _fresh(published_ms, _STEADY_S, again_s), _START_S, poll_s=0.1)
+            steady_s = time.time() - again_s
         finally:
             fleet.stop()
             ended.set()
@@ -192,7 +200,8 @@ def measure(jobs: str, warm_s: float, seconds: float, gateways: int, period_s: i
         f"{len(violations) - len(late_s)} without an alert; append to append p50 {cuts[49] * 1000:.0f} ms, "
         f"p90 {cuts[89] * 1000:.0f}, p99 {cuts[98] * 1000:.0f}, most {late_s[-1] * 1000:.0f}; "
         f"jobs' CPU {processes_s / seconds:.2f} cores, of them the driver's Python "
-        f"{driver_s / seconds / rate * 1e6:.0f} us a reading; load {load:.1f}\n"
+        f"{driver_s / seconds / rate * 1e6:.0f} us a reading and {driver_bytes >> 20} MiB; started again, "
+        f"alerts are {_STEADY_S:g} s behind at most after {steady_s:.0f} s; load {load:.1f}\n"
     )
 
 
