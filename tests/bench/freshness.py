@@ -3,11 +3,11 @@
     python -m tests.bench.freshness --seconds 660
 
 Runs ``jobs run ingest statistics`` as one process, produces ``--rate`` readings a second as that many
-channels of 1 Hz, and watches the tables' logs: a reading is in ``readings`` when the commit that adds its
-row is there, counted from Kafka's timestamp; an interval is in ``statistics`` when its closed row is, counted
-from its end. What arrived while the program started, and for ``--settle`` seconds after the first commit,
-isn't counted. Counts longer than an interval, because all channels' intervals end at once. Prints rows for
-docs/performance.md.
+channels of 1 Hz (``--period 60``: as sixty times as many, each once a minute), and watches the tables' logs:
+a reading is in ``readings`` when the commit that adds its row is there, counted from Kafka's timestamp; an
+interval is in ``statistics`` when its closed row is, counted from its end. What arrived while the program
+started, and for ``--settle`` seconds after the first commit, isn't counted. Counts longer than an interval,
+because all channels' intervals end at once. Prints rows for docs/performance.md.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ _STEP_S: Final = 0.1
 
 
 class Channels(threading.Thread):
-    """Produces one reading of each channel a second; how many of them Kafka has taken."""
+    """Produces one reading of each channel a period; how many of them Kafka has taken."""
 
-    def __init__(self, bootstrap_servers: str, channels: int) -> None:
+    def __init__(self, bootstrap_servers: str, channels: int, period_s: int) -> None:
         super().__init__()
+        self._period_s = period_s
         self._names = [
             (f"mast-{n // _OF_A_GATEWAY:03}", f"cup-{n % _OF_A_GATEWAY}.wind_speed") for n in range(channels)
         ]
@@ -56,15 +57,15 @@ class Channels(threading.Thread):
         self.taken = 0
 
     def run(self) -> None:
-        steps = round(1 / _STEP_S)
+        steps = round(self._period_s / _STEP_S)
         begin_s = time.time()
         step = 0
         while not self._ended.wait(max(begin_s + step * _STEP_S - time.time(), 0)):
-            at_us = (int(begin_s) + step // steps) * 1_000_000
+            at_us = (int(begin_s) + step // steps * self._period_s) * 1_000_000
             for gateway, channel in self._names[step % steps :: steps]:
                 reading = Reading(
-                    gateway, channel, "wind_speed", "m/s", at_us, 1000, 7.235, 9.0, "Hz", 1, (), "run-1",
-                    step // steps + 1, "synced", "5d1c0a7e",
+                    gateway, channel, "wind_speed", "m/s", at_us, 1000 * self._period_s, 7.235, 9.0, "Hz", 1,
+                    (), "run-1", step // steps + 1, "synced", "5d1c0a7e",
                 )  # fmt: skip
 
                 def delivered(error: object, message: Message) -> None:
@@ -150,6 +151,7 @@ def percentile(ordered: list[float], share: float) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description="age of readings when they are in the tables")
     parser.add_argument("--rate", type=int, default=1000, metavar="N", help="readings a second")
+    parser.add_argument("--period", type=int, default=1, metavar="S", help="of each channel (default: 1)")
     parser.add_argument("--seconds", type=float, default=660.0, help="that count")
     parser.add_argument("--settle", type=float, default=30.0, help="seconds after the first commit")
     parser.add_argument(
@@ -157,6 +159,7 @@ def main() -> int:
     )
     parser.add_argument("--trigger", default="2s")
     options = parser.parse_args()
+    count = options.rate * options.period
     with tempfile.TemporaryDirectory(prefix="bench-") as name, LocalBroker(Path(name) / "kafka") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         admin.create_topics([NewTopic(_TOPIC, num_partitions=4, replication_factor=1)])[_TOPIC].result(30)
@@ -165,7 +168,7 @@ def main() -> int:
         command += ["--bootstrap-servers", broker.bootstrap_servers, "--trigger", options.trigger]
         command += ["--interval", f"{options.interval}s"]
         with (Path(name) / "jobs.log").open("w") as log, subprocess.Popen(command, stderr=log) as jobs:
-            channels = Channels(broker.bootstrap_servers, options.rate)
+            channels = Channels(broker.bootstrap_servers, count, options.period)
             watch = Watch(lake, options.interval)
             channels.start()
             try:
@@ -181,8 +184,8 @@ def main() -> int:
                 last_s = until_s // options.interval * options.interval
                 eventually(
                     lambda: (len(watch.poll().ages["readings"]), watch.closed_at(last_s)),
-                    120,
-                    until=lambda there: there[0] >= channels.taken and there[1] >= options.rate,
+                    300,
+                    until=lambda there: there[0] >= channels.taken and there[1] >= count,
                     poll_s=0.2,
                 )
             finally:
