@@ -31,6 +31,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import wait_for
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.reading_records import ALERTS_TOPIC, Reading, encode_reading, reading_key
+from tests.bench.figures import cpu_s
 
 _CHANNELS: Final = (
     ("probe.temperature", "Cel"),
@@ -167,10 +168,10 @@ def measure(jobs: str, warm_s: float, seconds: float, gateways: int, period_s: i
             wait_for(lambda: process.poll() is not None or _fresh(published_ms, 10), _START_S, poll_s=0.5)
             time.sleep(warm_s)
             begin_us = time.time_ns() // 1000
-            processes_s, driver_s = _cpu_s(process.pid), sum(psutil.Process(process.pid).cpu_times()[:2])
+            processes_s, driver_s = cpu_s(process.pid), sum(psutil.Process(process.pid).cpu_times()[:2])
             time.sleep(seconds)
             end_us = time.time_ns() // 1000
-            processes_s = _cpu_s(process.pid) - processes_s
+            processes_s = cpu_s(process.pid) - processes_s
             driver_s = sum(psutil.Process(process.pid).cpu_times()[:2]) - driver_s
             load = os.getloadavg()[0]
             driver_bytes = psutil.Process(process.pid).memory_info().rss
@@ -203,31 +204,6 @@ def measure(jobs: str, warm_s: float, seconds: float, gateways: int, period_s: i
         f"{driver_s / seconds / rate * 1e6:.0f} us a reading and {driver_bytes >> 20} MiB; started again, "
         f"alerts are {_STEADY_S:g} s behind at most after {steady_s:.0f} s; load {load:.1f}\n"
     )
-
-
-def _cpu_s(pid: int) -> float:
-    """User and system seconds of a process and its children, from /proc."""
-    tick = os.sysconf("SC_CLK_TCK")
-    total = 0.0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        mine = int(stat.parent.name) == pid or int(fields[1]) == pid or _is_below(int(fields[1]), pid)
-        total += (int(fields[11]) + int(fields[12])) / tick if mine else 0.0
-    return total
-
-
-def _is_below(pid: int, ancestor: int) -> bool:
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            return False
-    return False
 
 
 def main() -> None:

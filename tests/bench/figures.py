@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,14 @@ def spread(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def cpu_s(pid: int | None) -> float:
-    """Processor seconds of a running process and of its children."""
+    """Processor seconds of a running process and all below it, those that have ended included."""
     process = psutil.Process(pid)
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
+    seconds = sum(process.cpu_times()[:4])
+    for each in process.children(recursive=True):
+        # One that ends meanwhile is counted by its parent.
+        with suppress(psutil.NoSuchProcess):
+            seconds += sum(each.cpu_times()[:4])
+    return seconds
 
 
 def peak_rss_mib(pid: int | None) -> float:

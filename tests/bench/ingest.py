@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +39,9 @@ from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sources.kafka import kafka_records
 from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.query import start_query
+from tests.bench.figures import cpu_s
+from tests.bench.page import PROJECT
+from tests.faults.results import source_commit
 
 _GATEWAYS: Final = 100
 _QUANTITIES: Final = (
@@ -59,13 +61,13 @@ _UNITS: Final = {
     "irradiance": ("W/m2", "V"),
     "co2": ("ppm", "ppm"),
 }
-_CHANNELS: Final = [
+CHANNELS: Final = [
     (f"mast-{gateway:03}", f"sensor-{number}.{quantity}")
     for gateway in range(_GATEWAYS)
     for number, quantity in enumerate(_QUANTITIES)
 ]
-_DAY_US: Final = 1_780_012_800_000_000
-"""2026-05-29T00:00:00Z; all readings are of that day, each second one of each channel."""
+DAY_US: Final = 1_780_012_800_000_000
+"""2026-05-29T00:00:00Z; all readings are of that day, each period one of each channel."""
 _RUN: Final = "9f3c21ab04de"
 _PARTITIONS: Final = 4
 _WIRE: Final = (
@@ -75,39 +77,40 @@ _WIRE: Final = (
 )
 
 
-def reading_of(gateway: str, channel: str, seq: int) -> Reading:
+def reading_of(gateway: str, channel: str, seq: int, period_s: int = 1) -> Reading:
     """One channel's reading number ``seq``."""
     quantity = channel.partition(".")[2]
     unit, raw_unit = _UNITS[quantity]
     raw = float(seq % 29)
     return Reading(
-        gateway, channel, quantity, unit, _DAY_US + seq * 1_000_000, 1000, 0.765 * raw + 0.35, raw, raw_unit,
-        1, (), _RUN, seq, "synced", "5d1c0a7e",
+        gateway, channel, quantity, unit, DAY_US + seq * period_s * 1_000_000, period_s * 1000,
+        0.765 * raw + 0.35, raw, raw_unit, 1, (), _RUN, seq, "synced", "5d1c0a7e",
     )  # fmt: skip
 
 
-def payloads(first: int, count: int, more: str) -> Iterator[tuple[bytes, bytes]]:
-    """Key and payload of so many readings, second by second; ``more`` ends each payload."""
+def payloads(first: int, count: int, more: str, period_s: int) -> Iterator[tuple[bytes, bytes]]:
+    """Key and payload of so many readings, period by period; ``more`` ends each payload."""
     written: list[tuple[bytes, str, str, str, str, str]] = []
-    for gateway, channel in _CHANNELS:
-        sample = encode_reading(reading_of(gateway, channel, 7)).decode()
-        begin, rest = sample.split(format_time(_DAY_US + 7_000_000))
+    for gateway, channel in CHANNELS:
+        sample = encode_reading(reading_of(gateway, channel, 7, period_s)).decode()
+        begin, rest = sample.split(format_time(DAY_US + 7_000_000 * period_s))
         middle, rest = rest.split(f"{0.765 * 7.0 + 0.35!r}")
         between, rest = rest.split("7.0", 1)
         before, after = rest.split('"seq":7')
         written.append((reading_key(gateway, channel), begin, middle, between, before, after))
     for number in range(count):
-        seq = first + number // len(_CHANNELS)
-        key, begin, middle, between, before, after = written[number % len(_CHANNELS)]
+        seq = first + number // len(CHANNELS)
+        key, begin, middle, between, before, after = written[number % len(CHANNELS)]
         raw = float(seq % 29)
-        text = (
-            f"{begin}{format_time(_DAY_US + seq * 1_000_000)}{middle}{0.765 * raw + 0.35!r}{between}{raw!r}"
-        )
+        at = format_time(DAY_US + seq * period_s * 1_000_000)
+        text = f"{begin}{at}{middle}{0.765 * raw + 0.35!r}{between}{raw!r}"
         tail = f'{before}"seq":{seq}{after}'
         yield key, (text + (f"{tail[:-1]}{more % number}}}" if more else tail)).encode()
 
 
-def fill(bootstrap_servers: str, topic: str, first: int, count: int, more: str = "") -> None:
+def fill(
+    bootstrap_servers: str, topic: str, first: int, count: int, more: str = "", period_s: int = 1
+) -> None:
     """Produces readings from number ``first`` of each channel on."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, num_partitions=_PARTITIONS, replication_factor=1)])[topic].result(30)
@@ -117,9 +120,9 @@ def fill(bootstrap_servers: str, topic: str, first: int, count: int, more: str =
         ("mqtt-topic", b"fieldgate/mast-001/a/wind_speed"),
         ("received-at", b"2026-05-29T00:00:00.000Z"),
     ]
-    for number, (key, payload) in enumerate(payloads(first, count, more)):
+    for number, (key, payload) in enumerate(payloads(first, count, more, period_s)):
         if number == 0 and not more:
-            assert payload == encode_reading(reading_of(*_CHANNELS[0], first))
+            assert payload == encode_reading(reading_of(*CHANNELS[0], first, period_s))
         while True:
             try:
                 producer.produce(topic, payload, key, headers=headers)
@@ -135,30 +138,30 @@ def prefill(spark: SparkSession, settings: Settings, rows: int) -> int:
     readings = ensure_table(spark, settings, READINGS)
     ensure_table(spark, settings, QUARANTINE)
     seen = ensure_table(spark, settings, SEEN)
-    each = rows // len(_CHANNELS)
+    each = rows // len(CHANNELS)
     channels = spark.createDataFrame(
-        [(at, *names) for at, names in enumerate(_CHANNELS)], "at int, gateway string, channel string"
+        [(at, *names) for at, names in enumerate(CHANNELS)], "at int, gateway string, channel string"
     )
-    seq = (F.col("id") / len(_CHANNELS)).cast("bigint") + 1
-    numbers = spark.range(0, each * len(_CHANNELS), 1, max(rows // 250_000, 1)).select(
+    seq = (F.col("id") / len(CHANNELS)).cast("bigint") + 1
+    numbers = spark.range(0, each * len(CHANNELS), 1, max(rows // 250_000, 1)).select(
         seq.alias("seq"),
-        (F.col("id") % len(_CHANNELS)).cast("int").alias("at"),
+        (F.col("id") % len(CHANNELS)).cast("int").alias("at"),
         F.col("id").alias("kafka_offset"),
     )
     raw = (F.col("seq") % 29).cast("double")
     filled: dict[str, Any] = {
         "run": F.lit(_RUN), "quantity": F.split_part("channel", F.lit("."), F.lit(2)), "unit": F.lit("m/s"),
-        "time": F.timestamp_micros(F.lit(_DAY_US) + F.col("seq") * 1_000_000), "period_ms": F.lit(1000),
+        "time": F.timestamp_micros(F.lit(DAY_US) + F.col("seq") * 1_000_000), "period_ms": F.lit(1000),
         "value": raw * 0.765 + 0.35, "raw": raw, "raw_unit": F.lit("Hz"), "quality": F.lit(1),
         "reasons": F.array().cast("array<string>"), "clock": F.lit("synced"), "cal": F.lit("5d1c0a7e"),
         "replayed": F.lit(False), "kafka_topic": F.lit("earlier"), "kafka_partition": F.lit(0),
-        "kafka_time": F.timestamp_micros(F.lit(_DAY_US) + F.col("seq") * 1_000_000),
-        "ingested_at": F.timestamp_micros(F.lit(_DAY_US) + F.col("seq") * 1_000_000),
+        "kafka_time": F.timestamp_micros(F.lit(DAY_US) + F.col("seq") * 1_000_000),
+        "ingested_at": F.timestamp_micros(F.lit(DAY_US) + F.col("seq") * 1_000_000),
         "date": F.lit("2026-05-29").cast("date"),
     }  # fmt: skip
     write(numbers.join(F.broadcast(channels), "at").withColumns(filled).drop("at"), readings)
     version = table_version(spark, readings)
-    ranges = [(*names, _RUN, 1, each, version) for names in _CHANNELS]
+    ranges = [(*names, _RUN, 1, each, version) for names in CHANNELS]
     if each:
         write(spark.createDataFrame(ranges, SEEN.schema).coalesce(1), seen)
     return each + 1
@@ -192,27 +195,6 @@ def bare(spark: SparkSession, settings: Settings) -> None:
     assert query.exception() is None, query.exception()
 
 
-def cpu_s(jvm: int) -> float:
-    """CPU seconds of this process, and of the JVM and its descendants, those that have ended included."""
-    parents: dict[int, int] = {}
-    spent: dict[int, float] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        pid = int(stat.parent.name)
-        parents[pid] = int(fields[1])
-        spent[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-    def inside(pid: int) -> bool:
-        while pid > 1 and pid != jvm:
-            pid = parents.get(pid, 0)
-        return pid == jvm
-
-    return time.process_time() + sum(seconds for pid, seconds in spent.items() if inside(pid))
-
-
 @dataclass(frozen=True)
 class Round:
     """What one run of one job took."""
@@ -230,6 +212,9 @@ class Bench:
         self._directory = directory
         self._jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
         self._runs = 0
+
+    def _cpu_s(self) -> float:
+        return time.process_time() + cpu_s(self._jvm)
 
     def measure(self, lake: Path, topic: str, records: int, job: str) -> Round:
         """One run over its own copy of the lake, which is looked at afterwards and removed."""
@@ -257,9 +242,9 @@ class Bench:
 
         table = self._spark.read.format("delta").load(settings.table(READINGS.name))
         before = table.count()
-        begin_s, begin_cpu_s = time.monotonic(), cpu_s(self._jvm)
+        begin_s, begin_cpu_s = time.monotonic(), self._cpu_s()
         run()
-        took = Round(time.monotonic() - begin_s, cpu_s(self._jvm) - begin_cpu_s)
+        took = Round(time.monotonic() - begin_s, self._cpu_s() - begin_cpu_s)
         after = self._spark.read.format("delta").load(settings.table(READINGS.name)).count()
         assert after - before == records, (job, before, after)
         shutil.rmtree(copy)
@@ -286,10 +271,7 @@ def main() -> int:
         "--one-by-one", type=int, default=100_000, metavar="N", help="with a field that changes"
     )
     options = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    rows = [("at", f"{datetime.now(UTC):%Y-%m-%d %H:%M}Z, commit {commit.stdout.strip()}")]
+    rows = [("at", f"{datetime.now(UTC):%Y-%m-%d %H:%M}Z, commit {source_commit(PROJECT)}")]
     with tempfile.TemporaryDirectory(prefix="bench-") as name, LocalBroker(Path(name) / "kafka") as broker:
         settings = Settings(
             jobs=("ingest",), bootstrap_servers=broker.bootstrap_servers, lake="", checkpoints="", once=True

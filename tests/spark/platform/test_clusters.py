@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +14,11 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from cloud.local.kafka_broker import BrokerError, LocalBroker, jar_directory
-from cloud.local.process import Child, free_port, listening
+from cloud.local.process import Child
 from cloud.wire.reading_records import encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.settings import Settings
+from tests.spark.cluster import standalone_cluster
 from tests.spark.programs import Flow, assert_tables_hold, jobs_program, wait_for_rows
 from tests.spark.records import identities, reading, rows_of
 from tests.spark.running import started
@@ -34,45 +33,11 @@ def _only_full(full: bool) -> None:
         pytest.skip("long: with --full")
 
 
-def _daemon(name: str, log: Path, *arguments: str) -> Child:
-    """A daemon of Spark's standalone cluster."""
-    binaries = Path(sys.executable).parent
-    environment = os.environ | {
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        # spark-class finds Spark through it.
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    command = [str(binaries / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
-    return Child(command, log, environment=environment)
-
-
 @pytest.fixture
 def spark_master(tmp_path: Path) -> Iterator[tuple[str, list[Child]]]:
     """A master and two workers of one core and 1 GiB each: the master's address, and the workers."""
-    port = free_port()
-    address = f"spark://127.0.0.1:{port}"
-    processes = [
-        _daemon(
-            "master.Master", tmp_path / "master.log", "--host", "127.0.0.1", "--port", str(port),
-            "--webui-port", str(free_port()),
-        )
-    ]  # fmt: skip
-    try:
-        eventually(lambda: listening(port))
-        for number in range(2):
-            log, work = tmp_path / f"worker-{number}.log", str(tmp_path / f"worker-{number}")
-            processes.append(
-                _daemon(
-                    "worker.Worker", log, "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
-                    "--work-dir", work, "--webui-port", str(free_port()), address,
-                )
-            )  # fmt: skip
-            eventually(lambda log=log: "Successfully registered" in log.read_text())  # type: ignore[misc]
-        yield address, processes[1:]
-    finally:
-        for process in reversed(processes):
-            process.stop(10)
+    with standalone_cluster(tmp_path, (1, 1), "1g") as cluster:
+        yield cluster
 
 
 def test_a_standalone_cluster_that_loses_a_worker(
