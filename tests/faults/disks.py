@@ -27,8 +27,9 @@ class Disk:
             pytest.skip("mounting a filesystem needs root")
         with self._image.open("wb") as image:
             image.truncate(self._size_bytes)
-        # No blocks kept for root: full is to mean full.
-        subprocess.run(["/sbin/mkfs.ext4", "-q", "-m", "0", str(self._image)], check=True)
+        # No blocks kept for root: full is to mean full. A card's blocks have 4 KiB; with a small filesystem's
+        # 1 KiB SQLite can't reserve the pages that it maps: who writes one on a full disk may get a SIGBUS.
+        subprocess.run(["/sbin/mkfs.ext4", "-q", "-m", "0", "-b", "4096", str(self._image)], check=True)
         self.path.mkdir()
         mounted = subprocess.run(
             ["mount", "-o", "loop", str(self._image), str(self.path)], capture_output=True, text=True
