@@ -16,8 +16,10 @@ from typing import Final, Literal, NamedTuple
 
 _TIMEOUT_S: Final = 3.0
 _DEFAULT_PORT: Final = 9092
-_API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
-"""The one request that every listener answers before a login: key 18, version 0, no client id."""
+_SASL_HANDSHAKE: Final = struct.pack(">ihhihh", 12, 17, 1, 1, -1, 0)
+"""Key 17, version 1, no client id, no mechanism: a listener without logins answers that there are none."""
+_ILLEGAL_SASL_STATE: Final = 34
+"""https://kafka.apache.org/protocol: error codes, and what requests and answers are made of."""
 # https://docs.openssl.org/3.0/man1/openssl-verification-options/: X509_V_ERR_…
 _NOT_YET, _EXPIRED, _UNKNOWN, _OTHER_HOST = 9, 10, (18, 19, 20, 21), (62, 63, 64)
 
@@ -57,8 +59,8 @@ def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str
             right = "SASL_PLAINTEXT" if login else "PLAINTEXT, or SASL_PLAINTEXT with a login"
             text = f"its listener has no TLS: security.protocol must be {right}, or the port another one"
             return Fault("protocol", text)
-        answers = _answers(socket.create_connection(address, _TIMEOUT_S))
-        return _wants_login("SASL_PLAINTEXT") if answers and not login else None
+        logs_in = _has_logins(socket.create_connection(address, _TIMEOUT_S))
+        return _wants_login("SASL_PLAINTEXT") if logs_in and not login else None
     if not protocol.endswith("ssl"):
         right = "SASL_SSL" if login else "SSL, or SASL_SSL with a login"
         return Fault("protocol", f"its listener wants TLS: security.protocol must be {right}")
@@ -69,14 +71,14 @@ def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str
         return None
     raw = socket.create_connection(address, _TIMEOUT_S)
     try:
-        answers = _answers(context.wrap_socket(raw, server_hostname=address[0]))
+        logs_in = _has_logins(context.wrap_socket(raw, server_hostname=address[0]))
     except ssl.SSLCertVerificationError as error:
         return Fault("certificate", _distrusted(error, address[0]))
     except ssl.SSLError as error:
         return Fault("certificate", _refused(error))
     finally:
         raw.close()
-    return _wants_login("SASL_SSL") if answers and not login else None
+    return _wants_login("SASL_SSL") if logs_in and not login else None
 
 
 def _speaks_tls(address: tuple[str, int]) -> bool:
@@ -94,12 +96,17 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
             return False
 
 
-def _answers(connection: socket.socket) -> bool:
-    """Whether a listener answers a request. Raises SSLError where it refuses the client's certificate."""
+def _has_logins(connection: socket.socket) -> bool:
+    """Whether a listener says that it has; False too where it says nothing, for it may be slow.
+
+    Raises SSLError where it refuses the client's certificate.
+    """
     with connection:
         try:
-            connection.sendall(_API_VERSIONS)
-            return bool(connection.recv(4))
+            connection.sendall(_SASL_HANDSHAKE)
+            # Length, the request's number, an error's code.
+            answer = connection.makefile("rb").read(10)
+            return len(answer) == 10 and int.from_bytes(answer[8:]) != _ILLEGAL_SASL_STATE
         except ssl.SSLError:
             raise
         except OSError:

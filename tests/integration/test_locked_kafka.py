@@ -28,6 +28,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
 from cloud.kafka.identities import IdentityTopic
+from cloud.kafka.listener_probe import listener_fault
 from cloud.kafka.producer import KafkaSink, SentHeaders
 from cloud.kafka.provision import TOPICS, provision_topics
 from cloud.kafka.quotas import Quotas
@@ -255,6 +256,14 @@ def of_quotas(properties: dict[str, str], rate: float | None) -> None:
         quotas.rate("none") if rate is None else quotas.set_rate("none", rate)
     finally:
         quotas.close()
+
+
+def test_a_listener_says_whether_it_has_logins(broker: SecuredBroker) -> None:
+    tls = {"security.protocol": "SSL", "ssl.ca.location": str(broker.certificates / "ca.pem")}
+    fault = listener_fault(broker.scram, tls)
+    assert fault is not None
+    assert "wants a login: security.protocol must be SASL_SSL" in fault.text
+    assert listener_fault(broker.bootstrap_servers, {}) is None
 
 
 def test_a_gateway_keeps_its_place_in_its_own_group_alone(broker: SecuredBroker, place: Path) -> None:

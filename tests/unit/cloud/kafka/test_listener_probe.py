@@ -56,25 +56,29 @@ def _expired(directory: Path) -> None:
 
 @pytest.fixture
 def serve(certificates: Path) -> Iterator[Serve]:
-    """A listener, which answers one request of each connection and then waits for its end."""
+    """A listener, which answers one request of each connection and then waits for its end.
+
+    ``error`` is its answer to a handshake: 33, it doesn't have the mechanism, or 34, it has no logins.
+    """
     listeners: list[socket.socket] = []
 
-    def answer(connection: socket.socket, context: ssl.SSLContext | None) -> None:
+    def answer(connection: socket.socket, context: ssl.SSLContext | None, error: int | None) -> None:
         with suppress(OSError), connection:
             talk = context.wrap_socket(connection, server_side=True) if context else connection
             with talk:
                 # As Kafka: a length that is no request's ends the connection.
                 head = talk.recv(4)
-                if len(head) == 4 and int.from_bytes(head) < 1000:
-                    talk.sendall(b"\0\0\0\1\0")
+                if len(head) == 4 and int.from_bytes(head) < 1000 and error is not None:
+                    talk.sendall(b"\0\0\0\x0a\0\0\0\1" + error.to_bytes(2) + bytes(4))
                     talk.recv(100)
 
-    def accept(listener: socket.socket, context: ssl.SSLContext | None) -> None:
+    def accept(listener: socket.socket, context: ssl.SSLContext | None, error: int | None) -> None:
         with suppress(OSError):
             while True:
-                threading.Thread(target=answer, args=(listener.accept()[0], context), daemon=True).start()
+                args = listener.accept()[0], context, error
+                threading.Thread(target=answer, args=args, daemon=True).start()
 
-    def start(certificate: str | None = None, wants: str | None = None) -> str:
+    def start(certificate: str | None = None, wants: str | None = None, error: int | None = 33) -> str:
         context = None
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -85,7 +89,7 @@ def serve(certificates: Path) -> Iterator[Serve]:
                 context.load_verify_locations(certificates / f"{wants}.pem")
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
-        threading.Thread(target=accept, args=(listener, context), daemon=True).start()
+        threading.Thread(target=accept, args=(listener, context, error), daemon=True).start()
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
     yield start
@@ -145,6 +149,15 @@ def test_a_clients_certificate_that_the_broker_does_not_take(serve: Serve, certi
     own = {name: str(certificates / f"mast.{end}") for name, end in
            (("ssl.certificate.location", "pem"), ("ssl.key.location", "key"))}  # fmt: skip
     assert (text_of(address, {**properties, **own}) or "").startswith("its listener answers, and wants")
+
+
+@pytest.mark.parametrize("error", [34, None], ids=["has no logins", "ends the connection"])
+def test_nothing_is_said_of_one_that_has_nothing_against_us(
+    serve: Serve, certificates: Path, error: int | None
+) -> None:
+    trusts = {"security.protocol": "ssl", "ssl.ca.location": str(certificates / "broker.pem")}
+    assert text_of(serve(error=error), {}) is None
+    assert text_of(serve("broker", error=error), trusts) is None
 
 
 def test_nothing_is_said_of_what_is_not_reached(free_port: int) -> None:
