@@ -31,38 +31,6 @@ _BUSY_TIMEOUT_S: Final = 2.0
 _T = TypeVar("_T")
 
 
-class Ballast:
-    """A preallocated file, emptied when even DELETE finds no room for its log."""
-
-    def __init__(self, path: Path, size_bytes: int) -> None:
-        self._path = Path(f"{path}.ballast")
-        self.wanted_bytes = size_bytes
-
-    def size_bytes(self) -> int:
-        """Bytes reserved now."""
-        return file_size(self._path)
-
-    def make(self) -> bool:
-        """Reserve the space; False where the disk has too little, and then nothing is reserved."""
-        with contextlib.suppress(OSError):
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-            try:
-                os.ftruncate(descriptor, self.wanted_bytes)
-                if self.wanted_bytes:
-                    os.posix_fallocate(descriptor, 0, self.wanted_bytes)
-                return True
-            except OSError:
-                os.ftruncate(descriptor, 0)
-            finally:
-                os.close(descriptor)
-        return False
-
-    def release(self) -> None:
-        """Free the space."""
-        with contextlib.suppress(OSError):
-            os.truncate(self._path, 0)
-
-
 class OutboxFile:
     """One SQLite file in write-ahead mode, with its ballast."""
 
@@ -70,7 +38,8 @@ class OutboxFile:
         self.path = path
         self.limits = limits
         self.damaged = DamagedFiles(path)
-        self._ballast = Ballast(path, limits.ballast_bytes)
+        # Preallocated, and emptied when even DELETE finds no room for its log.
+        self._ballast = Path(f"{path}.ballast")
         self._connection: sqlite3.Connection | None = None
 
     @property
@@ -114,7 +83,7 @@ class OutboxFile:
 
     def size_bytes(self) -> int:
         """Everything: database, log, its index, ballast."""
-        return self.database_bytes() + self._ballast.size_bytes()
+        return self.database_bytes() + file_size(self._ballast)
 
     def database_bytes(self) -> int:
         """Database, log and its index."""
@@ -162,25 +131,37 @@ class OutboxFile:
         try:
             return work()
         except OutboxDiskFull:
-            if not self._ballast.size_bytes():
+            if not file_size(self._ballast):
                 raise
         return self.with_ballast(work)
 
     def with_ballast(self, work: Callable[[], _T]) -> _T:
         """Do the work with the ballast's room."""
-        self._ballast.release()
+        with contextlib.suppress(OSError):
+            os.truncate(self._ballast, 0)
         try:
             return work()
         finally:
             self.restore_ballast()
 
     def restore_ballast(self) -> None:
-        """Reserve the ballast again where it was freed and the disk has room."""
-        if self._ballast.size_bytes() != self._ballast.wanted_bytes:
-            if self._connection is not None:
-                with contextlib.suppress(sqlite3.OperationalError):
-                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._ballast.make()
+        """Reserve the ballast again where it was freed and the disk has room for all of it."""
+        wanted_bytes = self.limits.ballast_bytes
+        if file_size(self._ballast) == wanted_bytes:
+            return
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.OperationalError):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._ballast, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                os.ftruncate(descriptor, wanted_bytes)
+                if wanted_bytes:
+                    os.posix_fallocate(descriptor, 0, wanted_bytes)
+            except OSError:
+                os.ftruncate(descriptor, 0)
+            finally:
+                os.close(descriptor)
 
     def give_space_back(self) -> None:
         """Shrink the empty file and its log: VACUUM of an empty database writes a few pages."""
