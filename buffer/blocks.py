@@ -4,7 +4,7 @@ Head (number of the first record, count, codec, dictionary, summary) and payload
 a block whose payload is damaged can still be reported by its summary. The payload's checksum covers the
 head's: a payload never passes under another block's numbers.
 
-Checksums are BLAKE2b cut to 8 bytes. The payload is zstd with a dictionary, the bytes of an early block of
+Checksums are BLAKE2b cut to 8 bytes. The payload is zstd with a dictionary, the first 16 KiB of records of
 the same file: of twelve channels, 519 bytes a reading become 82 without and 25 with a dictionary (measured).
 
 A block is of one class, by a bit of its codec: the owner's records, or others', which make room first.
@@ -13,7 +13,7 @@ A block is of one class, by a bit of its codec: the owner's records, or others',
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate, pairwise
@@ -29,9 +29,7 @@ CHECKSUM_BYTES: Final = 8
 ROW_BYTES: Final = 2 * CHECKSUM_BYTES + 40
 """What a block's row takes beside summary and payload."""
 DICTIONARY_BYTES: Final = 16 << 10
-"""At most this much of an early block becomes the dictionary: one second of twenty channels."""
-MIN_DICTIONARY_BYTES: Final = 1 << 10
-"""A smaller block is no sample of later ones."""
+"""So much of a file's first records becomes the dictionary: less may be a start's channel records alone."""
 _LEVEL: Final = 3
 _HEAD: Final = struct.Struct(">qqqq")
 _LENGTH: Final = struct.Struct(">I")
@@ -118,10 +116,10 @@ def number_of(content: bytes) -> int:
     return int.from_bytes(blake2b(content, digest_size=6).digest()) | 1
 
 
-def learn(records: Sequence[bytes]) -> Dictionary | None:
-    """A dictionary from the records of a block; None where they are too few to be typical."""
+def learn(records: Iterable[bytes]) -> Dictionary | None:
+    """A dictionary from a file's first records; None where they are too few to be typical."""
     content = b"".join(records)[:DICTIONARY_BYTES]
-    return Dictionary(content) if len(content) >= MIN_DICTIONARY_BYTES else None
+    return Dictionary(content) if len(content) == DICTIONARY_BYTES else None
 
 
 def make(

@@ -82,7 +82,7 @@ class DiskBlocks:
         block = blocks.make(self.numbering.issued + 1, records, summary, dictionary, others=others)
         in_file = self._dictionaries.in_file
         new = None if dictionary is None or dictionary.number in in_file else dictionary
-        sizes = [block.size_bytes]
+        sizes = [block.size_bytes] if new is None else [block.size_bytes, len(new.content)]
         missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
         if missing and not drop_at_cap:
             raise OutboxDiskFull(f"{self._file.path} has no room but that of others")

@@ -14,16 +14,21 @@ class ZstdDictionaries:
 
     def __init__(self) -> None:
         self._current: Dictionary | None = None
+        # What came before there was one, each record once: where storing failed they come again.
+        self._seen: dict[bytes, None] = {}
         self.in_file: dict[int, Dictionary] = {}
 
     def for_append(self, connection: sqlite3.Connection, records: Sequence[bytes]) -> Dictionary | None:
-        """The dictionary for records: the file's newest, or one learned from them."""
+        """The dictionary for records: the file's newest, or one learned from them and those before them."""
         if self._current is None:
             self._current = tables.newest_dictionary(connection)
             if self._current is not None:
                 self.in_file[self._current.number] = self._current
             else:
-                self._current = blocks.learn(records)
+                self._seen.update(dict.fromkeys(records))
+                self._current = blocks.learn(self._seen)
+            if self._current is not None:
+                self._seen.clear()
         return self._current
 
     def find(self, connection: sqlite3.Connection, number: int) -> Dictionary | None:

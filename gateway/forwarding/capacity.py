@@ -16,7 +16,7 @@ from gateway.config import Config
 
 _SECONDS_A_DAY: Final = 86_400
 _LOG_BYTES: Final = 4 << 20
-_COMMIT_BYTES: Final = ((1.0, 520.0), (2.0, 131.0), (12.0, 53.0), (40.0, 39.0), (600.0, 28.0))
+_COMMIT_BYTES: Final = ((1.0, 175.0), (2.0, 131.0), (12.0, 53.0), (40.0, 39.0), (600.0, 28.0))
 """Bytes a reading by readings a commit, growth of the file over 400 commits of simulated cups (measured)."""
 _NEWEST_RECORDS: Final = 2_000
 _FEW_RECORDS: Final = 200

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from buffer.blocks import ZSTD, Block, DamagedBlockError, Dictionary, learn, make
 
-RECORDS = [b'{"channel":"cup-50m-a.wind_speed","value":7.235,"seq":%d}' % seq for seq in range(40)]
+RECORDS = [b'{"channel":"cup-50m-a.wind_speed","value":7.235,"seq":%d}' % seq for seq in range(400)]
 
 
 @given(first=st.integers(1, 1 << 60), records=st.lists(st.binary(max_size=200), min_size=1, max_size=20))
@@ -33,7 +33,7 @@ def test_repetitive_records_are_compressed_and_better_with_a_dictionary() -> Non
 
 
 def test_few_bytes_make_no_dictionary() -> None:
-    assert learn(RECORDS[:3]) is None
+    assert learn(RECORDS[:200]) is None
 
 
 def test_wrong_or_missing_dictionary_is_damage_and_not_rubbish() -> None:

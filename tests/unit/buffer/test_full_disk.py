@@ -57,11 +57,11 @@ def test_full_disk_keeps_blocks_readable_and_removable_and_takes_new_ones_for_th
     drops: list[Drop] = []
     outbox = _open(small_disk, drops)
     stored: dict[int, bytes] = {}
-    for at in range(200):
+    for at in range(180):
         block = _block()
         stored.update(zip(outbox.append(block, b"%d" % at), block, strict=True))
     _fill(small_disk)
-    for at in range(200, 500):
+    for at in range(180, 480):
         block = _block()
         stored.update(zip(outbox.append(block, b"%d" % at), block, strict=True))
     assert drops
