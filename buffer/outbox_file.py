@@ -146,8 +146,8 @@ class OutboxFile:
 
     def restore_ballast(self) -> None:
         """Reserve the ballast again where it was freed and the disk has room for all of it."""
-        wanted_bytes = self.limits.ballast_bytes
-        if file_size(self._ballast) == wanted_bytes:
+        wanted_bytes, reserved_bytes = self.limits.ballast_bytes, file_size(self._ballast)
+        if reserved_bytes == wanted_bytes:
             return
         if self._connection is not None:
             with contextlib.suppress(sqlite3.OperationalError):
@@ -159,7 +159,8 @@ class OutboxFile:
                 if wanted_bytes:
                     os.posix_fallocate(descriptor, 0, wanted_bytes)
             except OSError:
-                os.ftruncate(descriptor, 0)
+                # What an earlier version has reserved stays.
+                os.ftruncate(descriptor, reserved_bytes)
             finally:
                 os.close(descriptor)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +23,6 @@ _SMALLEST_LOG_BYTES: Final = 64 << 10
 _LOG_INDEX_BYTES: Final = 128 << 10
 # A block's row can split a leaf and its parents, or take a fresh page for a dictionary's copy.
 _TREE_PAGES: Final = 8
-BALLAST_BYTES: Final = 1 << 20
-"""Room on a full disk for the log of a removal and for what opening takes."""
 
 
 def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
@@ -36,13 +34,18 @@ def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
 class Limits:
     """``max_bytes`` caps everything: database, log, its index, ballast; a megabyte more than that at least.
 
-    ``min_free_disk`` bytes of the directory's file system must stay free, by ``free_bytes``.
+    ``min_free_disk`` bytes of the directory's file system must stay free, by ``free_bytes``;
+    ``ballast_bytes`` are held on it for the day it is full.
     """
 
     max_bytes: int = 1 << 40
     min_free_disk: int = 0
     ballast_bytes: int = 0
     free_bytes: Callable[[Path], int] = files.free_bytes
+
+    def with_ballast(self) -> Limits:
+        """The same with as much of it as the log may hold: on a full disk that is emptied into its room."""
+        return replace(self, ballast_bytes=self.log_bytes)
 
     @property
     def log_bytes(self) -> int:

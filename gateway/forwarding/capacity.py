@@ -12,10 +12,10 @@ from typing import Final
 from buffer.errors import OutboxError
 from buffer.files import free_bytes
 from buffer.reader import OutboxReader
+from buffer.space_limits import Limits
 from gateway.config import Config
 
 _SECONDS_A_DAY: Final = 86_400
-_LOG_BYTES: Final = 4 << 20
 _COMMIT_BYTES: Final = ((1.0, 175.0), (2.0, 131.0), (12.0, 53.0), (40.0, 39.0), (600.0, 28.0))
 """Bytes a reading by readings a commit, growth of the file over 400 commits of simulated cups (measured)."""
 _NEWEST_RECORDS: Final = 2_000
@@ -72,14 +72,14 @@ def _stored_bytes(path: Path) -> float | None:
     return _TREE_SHARE * sum(size for _, size in found) / records if records >= _FEW_RECORDS else None
 
 
-def room_bytes(config: Config, used_bytes: int, free_bytes: int, ballast_bytes: int = 1 << 20) -> int:
+def room_bytes(config: Config, used_bytes: int, free_bytes: int) -> int:
     """What readings can fill altogether: the cap, or what the disk gives, less ballast and log.
 
     ``used_bytes`` is what the outbox takes already, ``free_bytes`` what is free beside it.
     """
-    log_bytes = 2 * min(_LOG_BYTES, config.outbox.max_bytes // 16)
+    limits = Limits(config.outbox.max_bytes).with_ballast()
     on_disk = used_bytes + max(free_bytes - config.outbox.min_free_disk, 0)
-    return max(min(config.outbox.max_bytes, on_disk) - ballast_bytes - log_bytes, 0)
+    return max(min(config.outbox.max_bytes, on_disk) - limits.ballast_bytes - 2 * limits.log_bytes, 0)
 
 
 def reader_bytes(config: Config) -> dict[str, float]:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from buffer.blocks import Group
 from buffer.drops import OnDrop
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxTooLarge
-from buffer.space_limits import BALLAST_BYTES, Limits
+from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.backoff import Backoff
 from gateway.config import Config
@@ -48,7 +48,7 @@ def open_outbox(config: Config, on_drop: OnDrop) -> SqliteOutbox:
     """The outbox. Raises OutboxError where its file is another's; a disk in trouble is tried again."""
     return SqliteOutbox(
         config.outbox.path,
-        Limits(config.outbox.max_bytes, config.outbox.min_free_disk, BALLAST_BYTES),
+        Limits(config.outbox.max_bytes, config.outbox.min_free_disk).with_ballast(),
         on_drop=exactly(on_drop),
         patient=True,
     )

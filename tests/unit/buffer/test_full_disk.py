@@ -11,7 +11,7 @@ import pytest
 
 from buffer.drops import DISK_LOW, Drop
 from buffer.errors import OutboxDiskFull, OutboxUnusable
-from buffer.space_limits import BALLAST_BYTES, Limits
+from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30
@@ -20,7 +20,7 @@ UNBOUND = 1 << 30
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(tmp_path)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(tmp_path)], capture_output=True, text=True
     )
     if mounted.returncode:
         pytest.skip(f"mounting a file system is not permitted here: {mounted.stderr.strip()}")
@@ -48,20 +48,21 @@ def _block() -> list[bytes]:
 
 
 def _open(directory: Path, drops: list[Drop]) -> SqliteOutbox:
-    return SqliteOutbox(directory / "outbox.db", Limits(ballast_bytes=BALLAST_BYTES), on_drop=drops.append)
+    return SqliteOutbox(directory / "outbox.db", Limits().with_ballast(), on_drop=drops.append)
 
 
+@pytest.mark.parametrize("before", [180, 400], ids="{} blocks before".format)
 def test_full_disk_keeps_blocks_readable_and_removable_and_takes_new_ones_for_the_oldest(
-    small_disk: Path,
+    small_disk: Path, before: int
 ) -> None:
     drops: list[Drop] = []
     outbox = _open(small_disk, drops)
     stored: dict[int, bytes] = {}
-    for at in range(180):
+    for at in range(before):
         block = _block()
         stored.update(zip(outbox.append(block, b"%d" % at), block, strict=True))
     _fill(small_disk)
-    for at in range(180, 480):
+    for at in range(before, before + 300):
         block = _block()
         stored.update(zip(outbox.append(block, b"%d" % at), block, strict=True))
     assert drops
@@ -132,7 +133,7 @@ def test_full_disk_can_be_opened_and_drained(small_disk: Path) -> None:
     outbox.append([b"c"])
     outbox.close()
     outbox = _open(small_disk, drops)
-    assert (small_disk / "outbox.db.ballast").stat().st_size == BALLAST_BYTES
+    assert (small_disk / "outbox.db.ballast").stat().st_size == Limits().log_bytes
     assert outbox.peek(0, 10, UNBOUND) == [(3, b"c")]
     assert drops == []
     outbox.close()

@@ -14,7 +14,7 @@ from buffer import recovery
 from buffer.drops import Drop
 from buffer.errors import OutboxDiskFull, OutboxForeign, OutboxLocked, OutboxUnusable, OutboxVersionError
 from buffer.outbox_file import OutboxFile
-from buffer.space_limits import BALLAST_BYTES, Limits
+from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from tests.unit.buffer.test_full_disk import _fill, small_disk
 from tests.unit.buffer.trouble import Disk
@@ -92,7 +92,7 @@ def test_a_start_on_a_full_disk(small_disk: Path) -> None:
     filler = _fill(small_disk)
     drops: list[Drop] = []
     outbox = SqliteOutbox(
-        small_disk / "outbox.db", Limits(ballast_bytes=BALLAST_BYTES), on_drop=drops.append, patient=True
+        small_disk / "outbox.db", Limits().with_ballast(), on_drop=drops.append, patient=True
     )
     for _ in range(2):
         with pytest.raises(OutboxDiskFull):

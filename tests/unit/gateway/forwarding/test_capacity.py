@@ -31,16 +31,16 @@ def mast() -> Config:
 
 @pytest.fixture
 def one_cup(tmp_path: Path) -> Config:
-    """One reading a second, a cap of 1,009 MiB, of which ballast and log take 9."""
-    outbox = {"max_bytes": "1009 MiB", "min_free_disk": "100 MiB"}
+    """One reading a second, a cap of 1,012 MiB, of which ballast and log take 12."""
+    outbox = {"max_bytes": "1012 MiB", "min_free_disk": "100 MiB"}
     return load(write_config(tmp_path, config_text(cup(), outbox=outbox)))
 
 
 def test_what_fits(mast: Config) -> None:
     # The cap counts, then the disk; ballast and twice the log's limit are no room for readings.
-    assert capacity.room_bytes(mast, 0, 100 * GIB) == GIB - (9 << 20)
-    assert capacity.room_bytes(mast, 0, GIB) == GIB // 2 - (9 << 20)
-    assert capacity.room_bytes(mast, GIB // 4, GIB) == GIB * 3 // 4 - (9 << 20)
+    assert capacity.room_bytes(mast, 0, 100 * GIB) == GIB - (12 << 20)
+    assert capacity.room_bytes(mast, 0, GIB) == GIB // 2 - (12 << 20)
+    assert capacity.room_bytes(mast, GIB // 4, GIB) == GIB * 3 // 4 - (12 << 20)
     assert capacity.room_bytes(mast, 0, GIB // 4) == 0
 
 
@@ -245,7 +245,7 @@ def test_what_waits_counts_and_not_the_file(one_cup: Config) -> None:
 def test_the_disk_counts_where_it_holds_less_than_the_cap(
     one_cup: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capacity, "free_bytes", lambda directory: 309 * MIB)
+    monkeypatch.setattr(capacity, "free_bytes", lambda directory: 312 * MIB)
     monkeypatch.setattr(capacity, "bytes_per_reading", lambda config: PER_READING)
     forecast = Forecast()
     assert forecast.days_left(one_cup, 0, 0) == pytest.approx(200 * MIB / PER_READING / DAY_S, abs=0.005)
