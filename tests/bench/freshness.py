@@ -97,7 +97,9 @@ class Log:
         while (commit := self._table / "_delta_log" / f"{self._next:020}.json").exists():
             self._next += 1
             actions = [json.loads(line) for line in commit.read_text().splitlines()]
-            files = [self._table / action["add"]["path"] for action in actions if "add" in action]
+            # Not those that a compaction writes again.
+            added = [each["add"] for each in actions if "add" in each and each["add"]["dataChange"]]
+            files = [self._table / each["path"] for each in added]
             tables = [pq.ParquetFile(file).read(columns=columns) for file in files if file.exists()]
             if tables:
                 yield commit.stat().st_mtime, pa.concat_tables(tables)
