@@ -82,6 +82,8 @@ def test_every_record_is_there_as_promised(
         # Another slope, and a sensor that is taken down.
         assert mast.reload(other) is None
         mast.sample(20)
+        # Of the site, the next turn of the daemon's loop.
+        eventually(lambda: "Ridge" in (tmp_path / "outbox.db.sites").read_text())
         mast.delivered()
         assert mast.stop() == 0
     after_reload = newest_records(provisioned, name)
