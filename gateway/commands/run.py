@@ -55,10 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             log.error("event=daemon.cannot_start error=%s", error)
             return FAILED
         # What lives as long as the daemon is no garbage, and messages on their way are many: the collector
-        # took 15 % of the time of each. What imports and the config have left goes back to the kernel: 2 MiB.
-        gc.collect()
-        with contextlib.suppress(AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
+        # took 15 % of the time of each.
         gc.freeze()
         gc.set_threshold(*_COLLECT)
         return daemon.run(arguments.seconds)
