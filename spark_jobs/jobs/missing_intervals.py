@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Set
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -78,10 +78,10 @@ class MissingIntervals:
         records = self._spark.read.format("delta").option("versionAsOf", version).load(self._channels)
         return times_in_force(records)
 
-    def fill(self, after: DataFrame, closed: DataFrame, beside: DataFrame | None, days: Set[date]) -> int:
+    def fill(self, after: DataFrame, closed: DataFrame, beside: DataFrame | None, starts_us: Set[int]) -> int:
         """Adds what is missing in the windows of ``statistics_state.completed``; how many intervals.
 
-        In one merge with the rows ``beside`` them, of these days.
+        In one merge with the rows ``beside`` them, of intervals with these starts.
         """
         windows = after.where("has_gaps").select(
             *CHANNEL,
@@ -99,7 +99,7 @@ class MissingIntervals:
             F.lit(0).alias("rank"),
         )
         anchors = last.unionByName(closed.withColumn("rank", F.lit(1)))
-        return self._write(kept(stretches(anchors, windows, self._interval_s)), beside, days)
+        return self._write(kept(stretches(anchors, windows, self._interval_s)), beside, starts_us)
 
     def around_late(
         self, after: DataFrame, closed: DataFrame, due: DataFrame, starts_us: Collection[int]
@@ -208,7 +208,7 @@ class MissingIntervals:
         return self._write(found)
 
     def _write(
-        self, found: DataFrame, beside: DataFrame | None = None, beside_days: Set[date] = frozenset()
+        self, found: DataFrame, beside: DataFrame | None = None, beside_us: Set[int] = frozenset()
     ) -> int:
         """Merges the rows of stretches, and those ``beside`` them; how many the former are."""
         written = 0
@@ -217,7 +217,7 @@ class MissingIntervals:
         of = found.agg(*of_all).collect()[0]
         if of.number is None:
             if beside is not None:
-                merge_statistics(self._spark, self._location, beside, beside_days)
+                merge_statistics(self._spark, self._location, beside, beside_us)
             return 0
         step_us = DAY_US if of.number > _PART else of.end_us - of.first_us
         # The newest day first: the next due row, by which a review sees that it is needed, comes last.
@@ -230,11 +230,11 @@ class MissingIntervals:
             ).where("first_us < end_us")
             missing = missing_intervals(part, self._interval_s)
             rows = kept(missing_statistics(missing, self._interval_s).withColumn("version", F.lit(1)))
-            number_of = {row.date: row["count"] for row in rows.groupBy("date").count().collect()}
-            days = set(number_of)
+            number_of: dict[int, int] = dict(rows.groupBy(F.unix_micros("interval_start")).count().collect())
+            starts_us = set(number_of)
             if beside is not None:
                 # Planning a merge takes longer than merging some rows.
-                rows, days, beside = rows.unionByName(beside), days | beside_days, None
-            merge_statistics(self._spark, self._location, rows, days)
+                rows, starts_us, beside = rows.unionByName(beside), starts_us | beside_us, None
+            merge_statistics(self._spark, self._location, rows, starts_us)
             written += sum(number_of.values())
         return written

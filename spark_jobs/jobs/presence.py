@@ -109,7 +109,7 @@ class PresenceJob(Job):
     def _merge(self, rows: DataFrame) -> None:
         values = {name: f"s.{name}" for name in PRESENCE.values}
         merge_rows(
-            self._spark, self._settings.table(PRESENCE.name), PRESENCE, rows, (),
+            self._spark, self._settings.table(PRESENCE.name), PRESENCE, rows,
             condition=differs(PRESENCE, PRESENCE.values), changed=values, added=values,
         )  # fmt: skip
 

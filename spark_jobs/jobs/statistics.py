@@ -16,7 +16,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date
 from functools import reduce
 from typing import Final
 
@@ -25,10 +24,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from spark_jobs.frames import computed, empty_frame, kept
-from spark_jobs.intervals import SECOND_US, day_of, moment_of, now_us
+from spark_jobs.intervals import SECOND_US, moment_of, now_us
 from spark_jobs.jobs.missing_intervals import MissingIntervals
 from spark_jobs.schemas import READINGS, STATISTICS, columns
-from spark_jobs.session import small_batch_session
+from spark_jobs.session import plan_for, small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes
 from spark_jobs.sinks.statistics import close_left, merge_statistics
@@ -54,6 +53,8 @@ log = logging.getLogger("fieldgate.jobs.statistics")
 _TRIGGER_S: Final = 0.5
 """Polls for new readings so often at most: it follows ``ingest``, which sets the pace."""
 _SETTLE_EVERY_S: Final = 15.0
+_RESTS: Final = 9.0
+"""Open intervals are computed in a tenth of the time at most."""
 _PART: Final = 100_000
 """Intervals computed and merged at a time."""
 _INTERVALS: Final = columns("gateway channel: string, start_us: long")
@@ -77,6 +78,8 @@ class StatisticsJob(Job):
         self._show = Timer(settings.open_every_s, at_once=False)
         # Whether readings have come since the open intervals were computed.
         self._has_news = True
+        # As of the latest pass.
+        self._channels = 0
         # When silence may change anything, in seconds of the wall clock.
         self._next_due_s = 0.0
         self._records_version = self._progress.records_version()
@@ -120,7 +123,7 @@ class StatisticsJob(Job):
             if wall_us < self._next_due_s * SECOND_US and self._missing.version() == self._records_version:
                 return
             late = kept(silent_by_time(self._state, wall_us, self._settings.interval_s))
-            starts = _starts(late)
+            starts = self._starts(late)
             if starts:
                 readings = readings_in(self._spark, self._settings, late, starts)
                 recent = readings.where(F.col("ingested_at") > moment_of(wall_us - SILENCE_S * SECOND_US))
@@ -132,10 +135,12 @@ class StatisticsJob(Job):
         self._has_news = False
         begun = time.monotonic()
         wanted = _open(self._state).withColumn("version", F.lit(0))
-        starts = _starts(wanted)
+        starts = self._starts(wanted)
         for part in _parts(starts):
             self._merge(self._compute(wanted, part), part)
         _log_computed("open", starts, 0, begun)
+        # All readings of an interval so far are computed each time: a large fleet's take long.
+        self._show.rest(_RESTS * (time.monotonic() - begun))
 
     def _begin_again(self) -> None:
         """Makes all rows again where ``statistics`` was removed, and the state beside it was not."""
@@ -165,7 +170,7 @@ class StatisticsJob(Job):
             touched = empty_frame(self._spark, _INTERVALS)
         now = kept(advanced(self._state, touched, ended))
         due = to_compute(now)
-        starts = _starts(due, LATE, "version > 0")
+        starts = self._starts(due, LATE, "version > 0")
         parts, rows = list(_parts(starts)), list[DataFrame]()
         for number, part in enumerate(parts, start=1):
             rows.append(self._compute(due, part))
@@ -184,13 +189,15 @@ class StatisticsJob(Job):
             F.expr(f"count_if(not ({is_same}))").alias("changed"),
             F.min(next_due_s(interval_s)).alias("next_due_s"),
             F.expr("coalesce(sum(number), 0)").alias("closed"),
+            F.count("*").alias("channels"),
         ).collect()[0]
         if figures.closed < sum(row.closed for row in starts):
             left = due.where("version > 0").join(closed, [*CHANNEL, "start_us"], "left_anti")
-            close_left(self._spark, self._location, left, interval_s, _days(parts))
+            close_left(self._spark, self._location, left, interval_s, _starts_us(starts))
         missing = 0
         if figures.gaps:
-            missing = self._missing.fill(after, closed, rows[-1] if rows else None, _days(parts[-1:]))
+            last_us = _starts_us(parts[-1] if parts else ())
+            missing = self._missing.fill(after, closed, rows[-1] if rows else None, last_us)
         elif parts:
             self._merge(rows[-1], parts[-1])
         if late_us := [row.start_us for row in starts if row.is_late]:
@@ -201,10 +208,29 @@ class StatisticsJob(Job):
             self._progress.add(known, version)
         elif figures.changed:
             self._progress.add(known.where(f"not ({is_same})"), version)
+        self._channels = figures.channels
         self._state, self._records_version = known.select(*CHANNEL, *STATE), version
         self._next_due_s = float("inf") if figures.next_due_s is None else figures.next_due_s
         if starts or missing:
             _log_computed(cause, starts, missing, begun)
+
+    def _starts(self, intervals: DataFrame, late: str = "false", closed: str = "false") -> list[Row]:
+        """How many intervals begin at which time, in its order: start_us, number.
+
+        Of them: how many are ``closed``, whether any ``is_late``, the ``first`` and ``last`` gateway.
+        """
+        figures = (
+            F.expr("count(*) as number"),
+            F.expr(f"count_if({closed}) as closed"),
+            F.expr(f"coalesce(bool_or({late}), false) as is_late"),
+            F.min("gateway").alias("first"),
+            F.max("gateway").alias("last"),
+            F.expr(f"sum({self._settings.interval_s * 1000} / coalesce(period_ms, 1000)) as readings"),
+        )
+        starts = sorted(intervals.groupBy("start_us").agg(*figures).collect())
+        # The files that a merge writes again have rows of all channels.
+        plan_for(self._spark, max(10 * self._channels, sum(row.readings for row in starts)))
+        return starts
 
     def _compute(self, wanted: DataFrame, starts: Sequence[Row]) -> DataFrame:
         """The rows of the wanted intervals (``to_compute``) of these starts."""
@@ -218,26 +244,11 @@ class StatisticsJob(Job):
         return kept(rows.drop("start_us"))
 
     def _merge(self, rows: DataFrame, part: Sequence[Row]) -> None:
-        merge_statistics(self._spark, self._location, rows, _days([part]))
+        merge_statistics(self._spark, self._location, rows, _starts_us(part))
 
 
 def _open(state: DataFrame) -> DataFrame:
-    return state.where("is_open").select(*CHANNEL, F.col("newest_us").alias("start_us"))
-
-
-def _starts(intervals: DataFrame, late: str = "false", closed: str = "false") -> list[Row]:
-    """How many intervals begin at which time, in its order: start_us, number.
-
-    Of them: how many are ``closed``, whether any ``is_late``, the ``first`` and ``last`` gateway.
-    """
-    figures = (
-        F.expr("count(*) as number"),
-        F.expr(f"count_if({closed}) as closed"),
-        F.expr(f"coalesce(bool_or({late}), false) as is_late"),
-        F.min("gateway").alias("first"),
-        F.max("gateway").alias("last"),
-    )
-    return sorted(intervals.groupBy("start_us").agg(*figures).collect())
+    return state.where("is_open").select(*CHANNEL, F.col("newest_us").alias("start_us"), "period_ms")
 
 
 def _parts(starts: Iterable[Row]) -> Iterator[list[Row]]:
@@ -254,8 +265,8 @@ def _parts(starts: Iterable[Row]) -> Iterator[list[Row]]:
         yield part
 
 
-def _days(parts: Iterable[Sequence[Row]]) -> set[date]:
-    return {day_of(row.start_us) for part in parts for row in part}
+def _starts_us(starts: Iterable[Row]) -> set[int]:
+    return {row.start_us for row in starts}
 
 
 def _log_computed(cause: str, starts: Iterable[Row], missing: int, begun: float) -> None:

@@ -6,7 +6,7 @@ real changes only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date
 from typing import Any
 
@@ -15,15 +15,32 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.frames import rows_frame
+from spark_jobs.intervals import day_of, moment_of
 from spark_jobs.schemas import ALERTS, Table
 from spark_jobs.sinks.retry import retried
 
 NOW = "current_timestamp()"
 
 
-def within(days: Iterable[date]) -> str:
+def of_days(days: Iterable[date]) -> str:
     """SQL: whether a row of the table (``t``) is of these days: by literals Delta reads these alone."""
     return f"t.date in ({', '.join(f'date{day.isoformat()!r}' for day in sorted(days))})"
+
+
+def starts_of(rows: DataFrame) -> set[int]:
+    """The first and the last interval of each date of rows."""
+    start_us = F.unix_micros("interval_start")
+    found = rows.groupBy("date").agg(F.min(start_us), F.max(start_us)).collect()
+    return {each for _, *both in found for each in both}
+
+
+def of_intervals(starts_us: Collection[int]) -> str:
+    """SQL: whether a row is of the days of these intervals and none before the first or after the last.
+
+    A day of 120,000 channels is 17 million rows, and what was written in the last minutes is in few files.
+    """
+    first, last = (f"timestamp{moment_of(of(starts_us)).isoformat()!r}" for of in (min, max))
+    return f"{of_days(set(map(day_of, starts_us)))} and t.interval_start between {first} and {last}"
 
 
 def merge_rows(
@@ -31,7 +48,7 @@ def merge_rows(
     location: str,
     table: Table,
     rows: DataFrame,
-    days: Iterable[date | None],
+    where: str = "",
     *,
     condition: str,
     changed: Mapping[str, str],
@@ -40,17 +57,12 @@ def merge_rows(
     """Merges rows (``s``) into a table (``t``) by its key: expressions of columns that are changed and added.
 
     A row that is there is changed where ``condition`` holds; added ones get their key and date too, and all
-    of them ``updated_at`` where the table has it. ``days`` are those the table may hold the rows under (of a
-    table that is ``dated_later`` those it does; None: not done), unused without partitions.
+    of them ``updated_at`` where the table has it. ``where`` is SQL, by literals, about the rows of the table
+    that may match, '' for all.
     """
     dated = table.partitioned_by_date
     key = ("date", *table.key) if dated and not table.dated_later else table.key
-    same_row = " and ".join(f"t.{name} <=> s.{name}" for name in key)
-    if dated:
-        dates = ["t.date is null"] if table.dated_later else []
-        if known := list(filter(None, days)):
-            dates.append(within(known))
-        same_row = f"({' or '.join(dates)}) and {same_row}"
+    same_row = " and ".join([f"({where or 'true'})", *(f"t.{name} <=> s.{name}" for name in key)])
     if table.dated_later:
         changed, added = ({**given, "date": "s.date"} for given in (changed, added))
     stamp = {"updated_at": NOW} if "updated_at" in table.schema.names else {}
@@ -88,20 +100,20 @@ def differs(table: Table, names: Iterable[str]) -> str:
     return " or ".join(f"not ({value('t', name)} <=> {value('s', name)})" for name in names)
 
 
-def merge_changed(
-    location: str, table: Table, rows: DataFrame, days: Iterable[date | None] | None = None
-) -> None:
+def merge_changed(location: str, table: Table, rows: DataFrame, days: Iterable[date | None] = ()) -> None:
     """Merges rows by the table's key: key, values and (where it has one) date. They are read several times.
 
-    ``days`` as of ``merge_rows``; by default those of the rows. Sets ``updated_at``; where the table has a
-    ``version`` it is 1 for a new row, one more for a changed one.
+    ``days`` of a table that is ``dated_later`` are those it holds the rows under, None: not done. Sets
+    ``updated_at``; where the table has a ``version`` it is 1 for a new row, one more for a changed one.
     """
-    if days is None and table.partitioned_by_date:
-        days = [row.date for row in rows.select("date").distinct().collect()]
-        if not days:
-            return
-    elif rows.isEmpty():
+    by_interval = "interval_start" in table.key
+    starts_us = starts_of(rows) if by_interval else ()
+    if not starts_us and (by_interval or rows.isEmpty()):
         return
+    where = of_intervals(starts_us) if starts_us else ""
+    if table.dated_later:
+        known = list(filter(None, days))
+        where = " or ".join(["t.date is null", *([of_days(known)] if known else [])])
     given = rows.select(
         *(F.col(field.name).cast(field.dataType) for field in table.schema if field.name in rows.columns)
     )
@@ -112,7 +124,7 @@ def merge_changed(
         location,
         table,
         given,
-        days or (),
+        where,
         condition=differs(table, table.values),
         changed=values | ({"version": "t.version + 1"} if versioned else {}),
         added=values | ({"version": "1"} if versioned else {}),
@@ -133,7 +145,6 @@ def merge_alerts(spark: SparkSession, location: str, rows: Iterable[Mapping[str,
         location,
         ALERTS,
         rows_frame(spark, columns, ([row[name] for name in columns.names] for row in rows)).coalesce(1),
-        (),
         condition=" or ".join(f"not (t.{name} <=> ({value}))" for name, value in values.items()),
         changed=values,
         added={name: f"s.{name}" for name in ALERTS.values},

@@ -19,3 +19,7 @@ class Timer:
             return False
         self._next_s = now_s + self._every_s
         return True
+
+    def rest(self, seconds: float) -> None:
+        """Isn't due for so long, whatever ``every_s`` is."""
+        self._next_s = max(self._next_s, time.monotonic() + seconds)

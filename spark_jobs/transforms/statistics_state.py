@@ -91,7 +91,7 @@ def to_compute(now: DataFrame) -> DataFrame:
     found = now.select("*", F.explode(starts).alias("start_us")).withColumn("version", is_over.cast("int"))
     has_begun = "not coalesce(before.is_open and before.newest_us = newest_us, false)"
     wanted = found.where(f"version > 0 or {has_begun}")
-    return wanted.select(*CHANNEL, "start_us", "version", "until_us", "begun_us")
+    return wanted.select(*CHANNEL, "start_us", "period_ms", "version", "until_us", "begun_us")
 
 
 def completed(
@@ -172,4 +172,4 @@ def silent_by_time(state: DataFrame, now_us: int, interval_s: int) -> DataFrame:
     latest_us = F.greatest(F.lit(now_us), _of_gateway(F.max("newest_us")))
     later_us = F.col("newest_us") + (interval_s + SILENCE_S) * SECOND_US
     found = state.withColumn("is_late", later_us <= latest_us).where("is_open and is_late")
-    return found.select(*CHANNEL, F.col("newest_us").alias("start_us"))
+    return found.select(*CHANNEL, F.col("newest_us").alias("start_us"), "period_ms")

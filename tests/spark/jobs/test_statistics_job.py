@@ -80,6 +80,7 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
 
     # Started again it goes on; what is open is shown if there is news.
     settings = replace(settings, open_every_s=0.001)
+    monkeypatch.setattr(statistics, "_RESTS", 0.0)
     with running(spark, settings) as (job, query):
         job.tick()
         assert rows(settings)[4] == (0, 1, 4.0)
@@ -88,6 +89,7 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
         assert latest_version(spark, settings.table(STATISTICS.name)) == version
         append_readings(spark, settings, [reading(242, 5.0)])
         query.processAllAvailable()
+        monkeypatch.setattr(statistics, "_RESTS", 1e6)
         job.tick()
         assert rows(settings)[4] == (0, 2, 4.5)
 
@@ -105,6 +107,12 @@ def test_open_rows_come_now_and_then_and_closed_ones_with_the_next_reading(
         monkeypatch.setattr(statistics, "interval_statistics", compute_and_close)
         job.show_open()
         assert rows(settings)[4] == (1, 3, 5.0)
+
+        # After a computation that took long it rests.
+        append_readings(spark, settings, [reading(302, 3.0)])
+        query.processAllAvailable()
+        job.tick()
+        assert rows(settings)[5] == (0, 1, 1.0)
 
 
 def test_silence_closes_a_minute_after_the_end_and_the_last_reading(

@@ -19,7 +19,7 @@ from spark_jobs.frames import computed, rows_frame
 from spark_jobs.schemas import MAST, PRESENCE, RUNS, STATISTICS
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
-from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.sinks.merge import merge_changed, starts_of
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.sinks.statistics import merge_statistics
 from spark_jobs.transforms.records import RUN_RECORDS, record_rows
@@ -142,7 +142,7 @@ def test_statistics_give_way_to_all_of_their_readings_and_to_nothing_less(
         if missing:
             rows = rows.unionByName(missing_statistics(empty, 60))
         closed = computed(rows.withColumn("version", F.lit(1)))
-        merge_statistics(spark, location, closed, [date(2026, 5, 28)])
+        merge_statistics(spark, location, closed, starts_of(closed))
         found = sorted(rows_of(settings, "statistics"), key=lambda row: row["interval_start"])
         return [(row["version"], row["count"], row["avg"]) for row in found]
 
