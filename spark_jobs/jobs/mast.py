@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from spark_jobs.frames import few_of, kept
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
-from spark_jobs.session import small_batch_session
+from spark_jobs.session import plan_for, small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
@@ -75,6 +75,7 @@ class MastJob(Job):
         # Twelve channels close one interval, and again with each correction.
         wanted = kept(wanted.distinct())
         if intervals := wanted.count():
+            plan_for(self._spark, 10 * intervals)
             self._compute(wanted)
             figures = number, intervals, records, time.monotonic() - started
             log.info("event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f", *figures)

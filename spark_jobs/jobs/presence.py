@@ -21,7 +21,7 @@ from spark_jobs.files import Files
 from spark_jobs.frames import kept
 from spark_jobs.intervals import moment_of, now_us
 from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS, Table
-from spark_jobs.session import small_batch_session
+from spark_jobs.session import plan_for, small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes, table_version, write
 from spark_jobs.sinks.merge import differs, merge_rows
@@ -95,6 +95,7 @@ class PresenceJob(Job):
                 "announced": dropped(runs),
             }
             old, at_us = self._read(PRESENCE), self._now_us()
+            plan_for(self._spark, 10 * old.count())
             channels = kept(with_arrivals(old, arrivals(readings)))
             arrived = channels.groupBy("gateway").agg(F.max("last_seen_us").alias("arrived_us"))
             gateways = kept(

@@ -2,7 +2,7 @@
 
     python -m tests.bench.freshness --seconds 660
 
-Runs ``jobs run ingest statistics`` as one process, produces ``--rate`` readings a second as that many
+Runs ``--jobs`` as one process, produces ``--rate`` readings a second as that many
 channels of 1 Hz (``--period 60``: as sixty times as many, each once a minute), and watches the tables' logs:
 a reading is in ``readings`` when the commit that adds its row is there, counted from Kafka's timestamp; an
 interval is in ``statistics`` when its closed row is, counted from its end. What arrived while the program
@@ -34,6 +34,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
+from tests.bench.figures import cpu_s, percentile
 from tests.support.servers import eventually
 
 _TOPIC: Final = "mqtt.wind_speed"
@@ -145,11 +146,6 @@ def _microseconds(times: Any) -> list[int]:
     return list(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist())
 
 
-def percentile(ordered: list[float], share: float) -> float:
-    """The value below which a share of the ordered values lies."""
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="age of readings when they are in the tables")
     parser.add_argument("--rate", type=int, default=1000, metavar="N", help="readings a second")
@@ -160,13 +156,14 @@ def main() -> int:
         "--interval", type=int, default=600, metavar="S", help="of the statistics (default: 600)"
     )
     parser.add_argument("--trigger", default="2s")
+    parser.add_argument("--jobs", nargs="+", default=["ingest", "statistics"], metavar="JOB")
     options = parser.parse_args()
     count = options.rate * options.period
     with tempfile.TemporaryDirectory(prefix="bench-") as name, LocalBroker(Path(name) / "kafka") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         admin.create_topics([NewTopic(_TOPIC, num_partitions=4, replication_factor=1)])[_TOPIC].result(30)
         lake = Path(name) / "lake"
-        command = [sys.executable, "-m", "spark_jobs", "run", "ingest", "statistics", "--lake", str(lake)]
+        command = [sys.executable, "-m", "spark_jobs", "run", *options.jobs, "--lake", str(lake)]
         command += ["--bootstrap-servers", broker.bootstrap_servers, "--trigger", options.trigger]
         command += ["--interval", f"{options.interval}s"]
         with (Path(name) / "jobs.log").open("w") as log, subprocess.Popen(command, stderr=log) as jobs:
@@ -175,6 +172,7 @@ def main() -> int:
             channels.start()
             try:
                 first_s = eventually(lambda: watch.poll().first_s, 180, poll_s=0.2)
+                used_s, before = cpu_s(jobs.pid), channels.taken
                 from_s = first_s + options.settle
                 until_s = from_s + options.seconds
                 eventually(
@@ -182,6 +180,7 @@ def main() -> int:
                     options.settle + options.seconds + 60,
                     poll_s=0.2,
                 )
+                used_s, readings = cpu_s(jobs.pid) - used_s, channels.taken - before
                 channels.stop()
                 last_s = until_s // options.interval * options.interval
                 eventually(
@@ -200,6 +199,8 @@ def main() -> int:
         p50, p99 = percentile(counted, 0.5), percentile(counted, 0.99)
         what = f"{len(counted):,} {whats[table]} `{table}` at {options.rate:,}/s: p50, p99, most"
         sys.stdout.write(f"| {what} | {p50:.1f} s, {p99:.1f} s, {counted[-1]:.1f} s |\n")
+    used = f"{used_s / readings * 1e6:.1f} us, {used_s / (options.settle + options.seconds):.2f} cores"
+    sys.stdout.write(f"| CPU of all jobs a reading from the first commit on | {used} |\n")
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     sys.stdout.write(f"| load of the machine, 1, 5 and 15 minutes | {load} |\n")
     return 0
