@@ -23,7 +23,7 @@ from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.files import Files
 from spark_jobs.frames import kept
 from spark_jobs.schemas import ANOMALIES, STATISTICS
-from spark_jobs.session import small_batch_session
+from spark_jobs.session import plan_for, small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
@@ -57,9 +57,12 @@ class AnomalyJob(Job):
         interval_s = self._settings.interval_s
         targets = kept(touched(rows, interval_s))
         by_date = targets.groupBy(F.to_date("interval_start").alias("date"))
-        found = by_date.agg(F.collect_set("gateway").alias("gateways")).collect()
+        found = by_date.agg(
+            F.collect_set("gateway").alias("gateways"), F.count("*").alias("number")
+        ).collect()
         if not found:
             return
+        plan_for(self._spark, 10 * sum(row.number for row in found))
         models = self._models.of({gateway for row in found for gateway in row.gateways})
         # The intervals before the first of a day are of the day before.
         dates = {row.date - timedelta(days=days) for row in found for days in (0, 1)}
