@@ -98,6 +98,8 @@ class StatisticsJob(Job):
         """Closes the intervals that changed readings end, or have touched late."""
         with self._lock:
             self._has_news = True
+            # Of the query's own session.
+            plan_for(rows.sparkSession, 10 * self._channels)
             touched = touched_intervals(rows, self._settings.interval_s)
             # That one more reading has come into the newest interval of its channel is no news.
             news = kept(touched.join(_open(self._state), [*CHANNEL, "start_us"], "left_anti"))
