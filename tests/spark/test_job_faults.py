@@ -259,7 +259,7 @@ def test_tables_of_an_older_version(
     """Without columns that came later; with its checkpoints, then with one of them lost."""
     if not full:
         pytest.skip("only with --full: test_merge.py adds columns, test_statistics_job.py loses a checkpoint")
-    later = {"extra", "latitude", "longitude", "altitude_m"}
+    later = {"latitude", "longitude", "altitude_m"}
     old = replace(
         READINGS, schema=StructType([field for field in READINGS.schema if field.name not in later])
     )
