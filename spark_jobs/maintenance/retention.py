@@ -19,7 +19,8 @@ AGED_BY: Final[Mapping[str, str]] = {
 }
 """The tables that grow with time, and the column that makes a row old; where it is null the row stays.
 
-The others have a row for each channel, calibration or run, however long they are written.
+The others have rows for each channel, calibration or run, however long they are written. Those of runs stay:
+without them ``presence`` would take readings for lost that were stored (docs/decisions/pipeline.md).
 """
 
 
