@@ -14,10 +14,11 @@ AGED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(("readings", "messages", "statistics", "mast", "anomalies"), "date"),
     "quarantine": "ingested_at",
     "alerts": "cleared_at",
-    "runs": "ended",
+    # What a run announced as dropped counts as lost without its row.
+    "runs": "if(size(dropped) > 0, null, ended)",
     "recalibrations": "done_at",
 }
-"""The tables that grow with time, and the column that makes a row old; where it is null the row stays.
+"""The tables that grow with time, and the SQL that makes a row old; where it is null the row stays.
 
 The others have rows for each channel, calibration or run, however long they are written. Those of runs stay:
 without them ``presence`` would take readings for lost that were stored (docs/decisions/pipeline.md).

@@ -158,8 +158,9 @@ class Maintenance:
         if keep_days is None:
             return 0
         since = self._now().astimezone(UTC) - timedelta(days=keep_days)
-        gone = [part for part in found if part.date is not None and part.date < since.date().isoformat()]
-        if not gone and AGED_BY[table] == "date":
+        by_date = AGED_BY[table] == "date"
+        gone = [part for part in found if by_date and part.date and part.date < since.date().isoformat()]
+        if by_date and not gone:
             return 0
         rows = delete_older(self._spark, table, location, since, dry_run=self._options.dry_run)
         if gone:
