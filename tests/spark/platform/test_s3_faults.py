@@ -117,7 +117,8 @@ def test_driver_executors_and_store_killed(
 @pytest.fixture
 def own_names() -> tuple[str, ...]:
     """Starts a program as on a machine of its own: the first of its processes, on a host of the same name."""
-    script = 'hostname writer && exec "$@"'
+    # No name server knows that name.
+    script = 'hostname writer && SPARK_LOCAL_IP=127.0.0.1 exec "$@"'
     return ("unshare", "--pid", "--uts", "--fork", "--kill-child", "sh", "-c", script, "sh")
 
 
