@@ -51,13 +51,9 @@ def require_access(spark: SparkSession, settings: Settings, pattern: str, *, run
     query is ``running`` one that is slow to answer isn't taken for a listener of another kind.
     """
     java: Any = spark._jvm
-    options = java.java.util.HashMap()
-    for name, value in settings.kafka_options().items():
-        options.put(name.removeprefix("kafka."), value)
-    options.put("request.timeout.ms", _PATIENCE_MS)
-    options.put("default.api.timeout.ms", _PATIENCE_MS)
+    patience = dict.fromkeys(("request.timeout.ms", "default.api.timeout.ms"), _PATIENCE_MS)
     try:
-        admin = java.org.apache.kafka.clients.admin.AdminClient.create(options)
+        admin = java.org.apache.kafka.clients.admin.AdminClient.create(settings.kafka_properties() | patience)
     except Py4JJavaError as error:
         reason = _causes(error)[-1]
         pbes1 = ": encrypt the key with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES" if "PBES2" in reason else ""

@@ -82,11 +82,14 @@ class Settings:
         """Where trained models are."""
         return self.model_dir or f"{self.lake.rstrip('/')}-models"
 
+    def kafka_properties(self) -> dict[str, str]:
+        """Properties of Java's Kafka clients; secrets are read now. Raises CloudError."""
+        login = {} if self.kafka is None else self.kafka.java_options()
+        return {**login, "bootstrap.servers": self.bootstrap_servers}
+
     def kafka_options(self) -> dict[str, str]:
-        """Options of Spark's Kafka source and sink; secrets are read now. Raises CloudError."""
-        java = {} if self.kafka is None else self.kafka.java_options()
-        java["bootstrap.servers"] = self.bootstrap_servers
-        return {f"kafka.{name}": value for name, value in java.items()}
+        """The same as options of Spark's Kafka source and sink. Raises CloudError."""
+        return {f"kafka.{name}": value for name, value in self.kafka_properties().items()}
 
     def master_key(self) -> str | None:
         """What gateways' keys are derived from, read now; None where none has one. Raises CloudError."""

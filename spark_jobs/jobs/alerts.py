@@ -83,7 +83,7 @@ class AlertsJob(Job):
         self._slots = task_slots(spark)
         self._schemas = ReadingSchemas(spark, settings)
         self._location = ensure_table(spark, settings, ALERTS)
-        self._identities = IdentitySource(spark, settings)
+        self.identities: IdentitySource = IdentitySource(spark, settings)
         self._files = StateFiles(spark, f"{settings.checkpoint(self.name)}/alerts-state")
         self._rules_path = Path(settings.rules) if settings.rules else None
         self._rules_read_ns = self._rules_path.stat().st_mtime_ns if self._rules_path else 0
@@ -130,7 +130,7 @@ class AlertsJob(Job):
         own = self._own(F.substring_index(F.col("key").cast("string"), "/", 1))
         # Many topics, few records each: as many tasks as cores, not one per partition.
         few = rows.where(own).coalesce(self._slots)
-        identities = self._identities.current()
+        identities = self.identities.current()
         samples = collect_samples(few, self._settings.dead_letter_topic, self._schemas, identities)
         with self._lock:
             at_us = now_us()
@@ -178,11 +178,6 @@ class AlertsJob(Job):
             events += self._engine.end_late_passes(at_us, 0)
             self._deliver(self._records(events, at_us))
         self.write_table()
-
-    def close(self) -> None:
-        """Leaves Kafka."""
-        self._identities.close()
-        super().close()
 
     def _has_read_everything(self) -> bool:
         if self.query is None or time.monotonic() - self._started_s < _FEEDS_EVERY_S:

@@ -37,7 +37,7 @@ class IngestJob(Job):
         lease.take(TABLES)
         self._next_write = lease.next_write
         self._sink = IngestSink(spark, settings)
-        self._identities = IdentitySource(spark, settings)
+        self.identities: IdentitySource = IdentitySource(spark, settings)
         self._slots = task_slots(spark)
 
     def source(self) -> Source:
@@ -51,7 +51,7 @@ class IngestJob(Job):
         started = time.monotonic()
         write = self._next_write()
         # Many topics, few records each: as many tasks as cores, not one per partition.
-        counts = self._sink.write(rows.coalesce(self._slots), *write, self._identities.current())
+        counts = self._sink.write(rows.coalesce(self._slots), *write, self.identities.current())
         metrics.READINGS.inc(counts.readings)
         metrics.REPEATED.inc(counts.repeated)
         metrics.LATE.inc(counts.late)
@@ -68,8 +68,3 @@ class IngestJob(Job):
     def finish(self) -> None:
         """Stores the seen ranges."""
         self._sink.flush()
-
-    def close(self) -> None:
-        """Leaves Kafka, and gives the lease back."""
-        self._identities.close()
-        super().close()

@@ -67,7 +67,7 @@ class RecordsJob(Job):
         lease.take((MESSAGES, QUARANTINE, *(kind.table for kind in kinds.values())))
         self._messages = settings.table(MESSAGES.name)
         self._quarantine = QuarantineSink(spark, settings)
-        self._identities = IdentitySource(spark, settings)
+        self.identities: IdentitySource = IdentitySource(spark, settings)
         self._kinds = {topic: (kind, RecordSink(spark, settings, kind)) for topic, kind in kinds.items()}
 
     def source(self) -> Source:
@@ -85,7 +85,7 @@ class RecordsJob(Job):
         records = rows.coalesce(self._slots).persist()
         try:
             topics = _topics(records)
-            identities = self._identities.current()
+            identities = self.identities.current()
             stored, refusals = self._write_messages(records, topics, identities, write)
             changed, others = self._write_records(records, topics, identities, write)
             rejected = self._reject(records, refusals + others, topics, write)
@@ -98,11 +98,6 @@ class RecordsJob(Job):
             number,
             *figures,
         )
-
-    def close(self) -> None:
-        """Leaves Kafka, and gives the lease back."""
-        self._identities.close()
-        super().close()
 
     def _write_messages(
         self, records: DataFrame, topics: Mapping[str, Row], identities: Identities, write: tuple[str, int]

@@ -36,7 +36,7 @@ class IdentitySource:
         self._settings = settings
         self._lock = threading.Lock()
         self._consumer: Any = None
-        self._partitions: Any = None
+        self._partitions: list[Any] = []
         self._read_at_s: float | None = None
         self._known: dict[str, Identity] = {}
         self._identities = NOBODY
@@ -109,28 +109,22 @@ class IdentitySource:
 
     def _open(self) -> bool:
         """Whether the topic is there. What was known is read once more, from the beginning."""
-        java, options = self._java, self._java.java.util.HashMap()
-        for name, value in self._settings.kafka_options().items():
-            options.put(name.removeprefix("kafka."), value)
-        for name, given in {
+        options = self._settings.kafka_properties() | {
             "key.deserializer": _BYTES, "value.deserializer": _BYTES, "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
             "allow.auto.create.topics": "false",
             "default.api.timeout.ms": str(_PATIENCE_MS),
-        }.items():  # fmt: skip
-            options.put(name, given)
-        self._consumer = consumer = java.org.apache.kafka.clients.consumer.KafkaConsumer(options)
-        places = [
-            java.org.apache.kafka.common.TopicPartition(IDENTITIES_TOPIC, each.partition())
+        }  # fmt: skip
+        kafka = self._java.org.apache.kafka
+        self._consumer = consumer = kafka.clients.consumer.KafkaConsumer(options)
+        self._partitions = [
+            kafka.common.TopicPartition(IDENTITIES_TOPIC, each.partition())
             for each in consumer.partitionsFor(IDENTITIES_TOPIC) or ()
         ]
-        if not places:
+        if not self._partitions:
             self._close()
             log.warning("event=identities.no_topic nothing is verified: fieldgate provision topics makes it")
             return False
-        self._partitions = java.java.util.ArrayList()
-        for place in places:
-            self._partitions.add(place)
         consumer.assign(self._partitions)
         consumer.seekToBeginning(self._partitions)
         self._known = {}

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.schemas import Table
 from spark_jobs.settings import Settings
+from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.checkpoint import check_checkpoint
 from spark_jobs.streaming.lease import Lease
@@ -37,6 +38,8 @@ class Job(ABC):
     """Under which it writes, where one process may."""
     topics: str | None = None
     """Kafka's topics that it follows, a Java pattern; None where it follows tables."""
+    identities: IdentitySource | None = None
+    """What says in Kafka who may send what, where it has to be asked."""
 
     @abstractmethod
     def source(self) -> Source:
@@ -55,7 +58,9 @@ class Job(ABC):
         """Called after a ``--once`` query has ended."""
 
     def close(self) -> None:
-        """Called when the query has ended, however it did."""
+        """Called when the query has ended, however it did: leaves Kafka, and gives the lease back."""
+        if self.identities is not None:
+            self.identities.close()
         if self.lease is not None:
             self.lease.give_back()
 
