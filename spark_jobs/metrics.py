@@ -29,7 +29,8 @@ log = logging.getLogger("fieldgate.jobs")
 REGISTRY: Final = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
-_query_gauge = partial(Gauge, labelnames=("query",), registry=REGISTRY)
+_gauge = partial(Gauge, registry=REGISTRY)
+_query_gauge = partial(_gauge, labelnames=("query",))
 _query_counter = partial(Counter, labelnames=("query",), registry=REGISTRY)
 _counter = partial(Counter, registry=REGISTRY)
 
@@ -54,17 +55,13 @@ LAG_OFFSETS: Final = _query_gauge(
 LAG_SECONDS: Final = _query_gauge(
     "fieldgate_jobs_lag_seconds", "Age of what the query has read last, 0 when it has read everything"
 )
-STATE_ROWS: Final = Gauge(
-    "fieldgate_jobs_state_rows",
-    "Entries a query remembers between batches",
-    ("query", "state"),
-    registry=REGISTRY,
+STATE_ROWS: Final = _gauge(
+    "fieldgate_jobs_state_rows", "Entries a query remembers between batches", ("query", "state")
 )
-LAST_FAILURE: Final = Gauge(
+LAST_FAILURE: Final = _gauge(
     "fieldgate_jobs_last_failure_timestamp_seconds",
     "When the query last failed (Unix time), and with what error",
     ("query", "error"),
-    registry=REGISTRY,
 )
 READINGS: Final = _counter("fieldgate_jobs_readings", "Readings stored")
 REPEATED: Final = _counter("fieldgate_jobs_repeated", "Records that were stored before")

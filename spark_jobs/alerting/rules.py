@@ -64,16 +64,14 @@ def _patterns(value: object) -> tuple[str, ...]:
 
 
 def _pairs(value: object) -> tuple[tuple[str, str], ...]:
-    fits = isinstance(value, list) and all(
-        isinstance(pair, list)
-        and len(pair) == 2
-        and all(isinstance(channel, str) and "." in channel for channel in pair)
-        and pair[0] != pair[1]
-        for pair in value
-    )
-    if not isinstance(value, list) or not fits:
-        raise ValueError('must be pairs of channels, e.g. [["cup-a.wind_speed", "cup-b.wind_speed"]]')
-    return tuple((pair[0], pair[1]) for pair in value)
+    pairs: list[tuple[str, str]] = []
+    for pair in value if isinstance(value, list) else [None]:
+        match pair:
+            case [str(first), str(second)] if first != second and "." in first and "." in second:
+                pairs.append((first, second))
+            case _:
+                raise ValueError('must be pairs of channels, e.g. [["cup-a.wind_speed", "cup-b.wind_speed"]]')
+    return tuple(pairs)
 
 
 def _message(value: object) -> str:

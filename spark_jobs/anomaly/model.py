@@ -72,10 +72,6 @@ class Model:
         return json.dumps(fields, indent=1, allow_nan=False).encode()
 
 
-def _array(values: Any) -> Numbers:
-    return np.asarray(values, dtype=np.float64)
-
-
 def unpack(packed: Packed) -> Model:
     """The model in its bytes. Raises ModelError with what is wrong with them."""
     where = f"model {packed.version} of {packed.gateway}"
@@ -91,7 +87,7 @@ def unpack(packed: Packed) -> Model:
         )
         layout = Layout(tuple(groups), tuple(fields["context"]))
         mean, sd = (
-            Features(*(_array(fields["scaler"][f"{part}_{figure}"]) for part in Features._fields))
+            Features(*(np.array(fields["scaler"][f"{part}_{figure}"], float) for part in Features._fields))
             for figure in ("mean", "sd")
         )
         model = Model(
@@ -99,7 +95,7 @@ def unpack(packed: Packed) -> Model:
             interval_s=int(fields["interval_s"]),
             layout=layout,
             scaler=Scaler(mean, sd),
-            **{name: _array(fields[name]) for name in _ARRAYS},
+            **{name: np.array(fields[name], float) for name in _ARRAYS},
             threshold=float(fields["threshold"]),
             facts=fields["facts"],
         )

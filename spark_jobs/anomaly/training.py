@@ -14,18 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from spark_jobs.anomaly import scoring
 from spark_jobs.anomaly.features import Layout, Scaler, features_of, layout_of
 from spark_jobs.anomaly.model import Model
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Flags, Numbers, Observations
 from spark_jobs.anomaly.rules import broken_rules
-from spark_jobs.anomaly.scoring import (
-    Network,
-    hidden_errors,
-    persistent,
-    root_mean_square,
-    scale_bins,
-    usual_errors,
-)
 from spark_jobs.errors import JobError
 
 HIDDEN_UNITS: Final = (64,)
@@ -165,17 +158,17 @@ def _unseen_errors(layout: Layout, scaler: Scaler, seen: Observations, folds: An
     )
     for fold in range(FOLDS):
         out = np.flatnonzero(folds == fold)
-        network: Network = _fit(layout, scaler, seen.rows(folds != fold), seed).predict
+        network: scoring.Network = _fit(layout, scaler, seen.rows(folds != fold), seed).predict
         some = out[:: max(1, len(out) // _ABSENCE_ROWS)]
         rest, few = seen.rows(out), seen.rows(some)
         for channel in channels:
             mine = np.flatnonzero(owners == channel)
-            errors, features = hidden_errors(layout, scaler, network, rest, 0, [channel])
+            errors, features = scoring.hidden_errors(layout, scaler, network, rest, 0, [channel])
             result.errors[np.ix_(out, mine)] = errors[:, mine]
-            result.bins[np.ix_(out, mine)] = scale_bins(layout, edges, features)[:, mine]
+            result.bins[np.ix_(out, mine)] = scoring.scale_bins(layout, edges, features)[:, mine]
             for gone in channels:
                 if gone != channel:
-                    errors, _ = hidden_errors(layout, scaler, network, few, 0, [channel, gone])
+                    errors, _ = scoring.hidden_errors(layout, scaler, network, few, 0, [channel, gone])
                     result.without[gone][np.ix_(some, mine)] = errors[:, mine]
     return result
 
@@ -271,12 +264,12 @@ def train(
     fitted = unseen.rows(~held_out)
     scales, absence = _scales(fitted.errors, fitted.bins), _absence(fitted)
     owners = layout.owners()
-    usual = usual_errors(layout, scales, absence, unseen.bins, gone, np.arange(len(owners)))
+    usual = scoring.usual_errors(layout, scales, absence, unseen.bins, gone, np.arange(len(owners)))
     relative = unseen.errors / usual
-    by_channel = np.stack(
-        [root_mean_square(relative[:, owners == channel]) for channel in range(len(layout.channels))], axis=1
+    by_channel = np.column_stack(
+        [scoring.root_mean_square(relative[:, owners == channel]) for channel in range(len(layout.channels))]
     )
-    windows = persistent(windowed(by_channel, times, interval_s))
+    windows = scoring.persistent(windowed(by_channel, times, interval_s))
     scores = np.nan_to_num(windows, nan=-np.inf).max(axis=1)
     scores[np.isneginf(scores)] = np.nan
     threshold = choose_threshold(scores[~held_out], times[~held_out], interval_s, choices.false_alarms)

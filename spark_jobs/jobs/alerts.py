@@ -61,10 +61,8 @@ _MAX_RECORDS: Final = 100_000
 """A batch is evaluated in the driver's memory, some 300 bytes a reading."""
 _SLOW_S: Final = 1.0
 """Batches that take longer are logged each; of the others one a minute."""
-_TABLE_EVERY_S: Final = 10.0
-_FEEDS_EVERY_S: Final = 10.0
-_TWINS_EVERY_S: Final = 60.0
-_RULES_EVERY_S: Final = 5.0
+_EVERY_S: Final = {"table": 10.0, "feeds": 10.0, "twins": 60.0, "rules": 5.0}
+"""What is due by the clock."""
 
 _FEEDS: Final[dict[type[Rule], tuple[Table, Callable[..., DataFrame]]]] = {
     Recovery: (STATISTICS, recovery_rows),
@@ -90,12 +88,7 @@ class AlertsJob(Job):
         # The query's thread evaluates readings, the supervisor's what is due by the clock or from the tables.
         self._lock = threading.Lock()
         self._started_s = self._logged_s = time.monotonic()
-        self._timers = {
-            "table": Timer(_TABLE_EVERY_S),
-            "feeds": Timer(_FEEDS_EVERY_S),
-            "twins": Timer(_TWINS_EVERY_S),
-            "rules": Timer(_RULES_EVERY_S),
-        }
+        self._timers = {name: Timer(every_s) for name, every_s in _EVERY_S.items()}
         self._notifier = Notifier(shard=self._shard)
         self._generation, self._done = "", -1
         self._outputs: list[Outgoing] = []
@@ -180,7 +173,7 @@ class AlertsJob(Job):
         self.write_table()
 
     def _has_read_everything(self) -> bool:
-        if self.query is None or time.monotonic() - self._started_s < _FEEDS_EVERY_S:
+        if self.query is None or time.monotonic() - self._started_s < _EVERY_S["feeds"]:
             # It may not have begun to read.
             return False
         status = self.query.status
@@ -221,16 +214,10 @@ class AlertsJob(Job):
         wanted = any(isinstance(rule, Pair) and not rule.pairs for rule in self._rules.rules)
         if not wanted or not self._has(CHANNELS):
             return
-        rows = (
-            self._spark.read.format("delta")
-            .load(self._settings.table(CHANNELS.name))
-            .where(F.col("pair").isNotNull() & F.coalesce(F.col("in_force"), F.lit(True)))
-            .where(self._own(F.col("gateway")))
-            .select("gateway", "channel", "pair")
-            .collect()
-        )
+        channels = self._spark.read.format("delta").load(self._settings.table(CHANNELS.name))
+        rows = channels.where("pair is not null and coalesce(in_force, true)")
         twins: dict[str, dict[str, str]] = {}
-        for row in rows:
+        for row in rows.where(self._own(F.col("gateway"))).select("gateway", "channel", "pair").collect():
             twin = f"{row.pair}.{row.channel.rpartition('.')[2]}"
             twins.setdefault(row.gateway, {})[row.channel] = twin
         with self._lock:
@@ -312,7 +299,7 @@ class AlertsJob(Job):
         except (PySparkException, Py4JJavaError) as error:
             reason = str(error).strip().partition("\n")[0][:300]
             log.error("event=alerts.table_failed rows=%d the next try is in %g s: %s",
-                      len(self._unwritten), _TABLE_EVERY_S, reason)  # fmt: skip
+                      len(self._unwritten), _EVERY_S["table"], reason)  # fmt: skip
 
     def _save(self) -> None:
         self._files.save(

@@ -33,27 +33,20 @@ _LEAST_VACUUM_S: Final = 3600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``jobs maintain``."""
-    parser.add_argument(
-        "--every", type=duration_s, metavar="TIME", help="go on for ever, all of it every so often, e.g. 15m"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="report what would be done")
-    parser.add_argument("--json", action="store_true", help="one JSON object a round")
+    add = parser.add_argument
+    every = "go on for ever, all of it every so often, e.g. 15m"
+    unused = "how long files stay that are in no version any more: longer than any job is down (default 7d)"
+    add("--every", type=duration_s, metavar="TIME", help=every)
+    add("--dry-run", action="store_true", help="report what would be done")
+    add("--json", action="store_true", help="one JSON object a round")
     for table in AGED_BY:
         default = _KEPT_DAYS.get(table)
         help = f"rows of {table}; default: {default or 'for ever'}"
-        parser.add_argument(f"--keep-{table}", type=int, default=default, metavar="DAYS", help=help)
-    parser.add_argument(
-        "--vacuum-after",
-        type=duration_s,
-        default="7d",
-        metavar="TIME",
-        help="how long files stay that are in no version any more: longer than any job is down (default 7d)",
-    )
-    parser.add_argument(
-        "--backup", metavar="URI", help="where checkpoints are copied to (default: CHECKPOINTS-backup)"
-    )
-    parser.add_argument("--no-backup", action="store_true", help="copy no checkpoints")
-    parser.add_argument("--database", metavar="NAME", help="name the tables there in Spark's catalog")
+        add(f"--keep-{table}", type=int, default=default, metavar="DAYS", help=help)
+    add("--vacuum-after", type=duration_s, default="7d", metavar="TIME", help=unused)
+    add("--backup", metavar="URI", help="where checkpoints are copied to (default: CHECKPOINTS-backup)")
+    add("--no-backup", action="store_true", help="copy no checkpoints")
+    add("--database", metavar="NAME", help="name the tables there in Spark's catalog")
 
 
 def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOptions:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cloud.wire.channel_records import parse_channel
 from spark_jobs.errors import SettingsError
@@ -17,9 +18,6 @@ from spark_jobs.settings import Settings, period
 from spark_jobs.state.calibrations import Certificate
 
 DESCRIPTION: Final = "compute a channel's values again from raw with a later certificate"
-
-_TEXTS: Final = ("certificate", "serial", "lab")
-_DAYS: Final = ("calibrated", "expires")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cal", metavar="CAL", help="only readings made with this calibration")
     parser.add_argument("--slope", type=float, help="of the later certificate, unit per raw unit")
     parser.add_argument("--offset", type=float, help="of the later certificate, in the unit")
-    for name in (*_TEXTS, *_DAYS):
+    for name in ("certificate", "serial", "lab"):
         parser.add_argument(f"--{name}", help="as on the certificate")
+    for name in ("calibrated", "expires"):
+        parser.add_argument(f"--{name}", type=partial(_day, name), help="as on the certificate")
     parser.add_argument("--record", metavar="FILE", help="instead: the gateway's own record (JSON)")
     parser.add_argument("--original", action="store_true", help="instead: back to what the gateway sent")
     parser.add_argument("--dry-run", action="store_true", help="report how much would change")
@@ -55,9 +55,7 @@ def _later(options: argparse.Namespace) -> Later:
         return _record(Path(options.record), options.channel)
     if options.slope is None or options.offset is None:
         raise SettingsError("--slope and --offset belong together: both stand on the certificate")
-    given: dict[str, Any] = {name: getattr(options, name) for name in ("slope", "offset", *_TEXTS)}
-    given |= {name: _day(name, getattr(options, name)) for name in _DAYS}
-    return Certificate(**given)
+    return Certificate(**{each.name: getattr(options, each.name) for each in fields(Certificate)})
 
 
 def _record(file: Path, channel: str) -> Later:
@@ -72,9 +70,9 @@ def _record(file: Path, channel: str) -> Later:
         raise SettingsError(f"{file}: no calibration record: {error}") from error
 
 
-def _day(name: str, text: str | None) -> date | None:
+def _day(name: str, text: str) -> date:
     try:
-        return None if text is None else date.fromisoformat(text)
+        return date.fromisoformat(text)
     except ValueError as error:
         raise SettingsError(f"--{name} {text!r} is no date such as 2026-11-02") from error
 

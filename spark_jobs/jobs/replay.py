@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,8 +41,6 @@ _FIRST_SLICE_US: Final = 600_000_000
 _LONGEST_SLICE_US: Final = 86_400_000_000
 _FEW, _MANY = 100_000, 1_000_000
 """Records of a slice below and above which the next one is twice or half as long."""
-
-
 _PLACE: Final = ["topic", "partition", "offset", "timestamp"]
 """The identity of a Kafka record: offsets begin again in a topic that was deleted and created again."""
 
@@ -50,12 +48,8 @@ _PLACE: Final = ["topic", "partition", "offset", "timestamp"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``jobs replay``."""
     parser.add_argument("--source", choices=("kafka", "quarantine"), default="kafka")
-    parser.add_argument(
-        "--from",
-        dest="begin",
-        metavar="TIME",
-        help="by Kafka's time, e.g. 2026-05-28T06:00:00Z; or: quarantine",
-    )
+    begin = "by Kafka's time, e.g. 2026-05-28T06:00:00Z; or: quarantine"
+    parser.add_argument("--from", dest="begin", metavar="TIME", help=begin)
     parser.add_argument("--to", dest="end", metavar="TIME", help="not included; default: now")
     parser.add_argument("--gateway", metavar="ID", help="only records with this gateway's key")
     parser.add_argument("--dry-run", action="store_true", help="count, and write nothing")
@@ -141,11 +135,8 @@ def replay_quarantine(
 
 
 def _identities(spark: SparkSession, settings: Settings) -> Identities:
-    source = IdentitySource(spark, settings)
-    try:
+    with closing(IdentitySource(spark, settings)) as source:
         return source.current()
-    finally:
-        source.close()
 
 
 def period_of(options: argparse.Namespace, now_us: int) -> ReplayedPeriod:

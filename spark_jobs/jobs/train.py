@@ -38,43 +38,28 @@ _MOST_TASKS: Final = 1000
 _MOST_POOLED: Final = 20
 """Gateways whose intervals are learnt for those that are too young: they are in one worker's memory."""
 
-
 Period = tuple[datetime, datetime]
 """Begin, and end (not included)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
-    parser.add_argument("--from", dest="begin", required=True, metavar="TIME", help="UTC, e.g. 2026-01-09")
-    parser.add_argument("--to", dest="end", required=True, metavar="TIME", help="the period's end, exclusive")
-    parser.add_argument(
-        "--gateway", action="append", default=[], metavar="ID", help="only this one (may be repeated)"
-    )
-    parser.add_argument(
-        "--exclude",
-        action="append",
-        default=[],
-        metavar="FROM/TO",
-        help="known to be wrong: icing, maintenance (may be repeated)",
-    )
-    parser.add_argument(
-        "--false-alarms",
-        type=float,
-        default=1.0,
-        metavar="N",
-        help="alarm events allowed in 30 clean days (default: 1)",
-    )
-    parser.add_argument("--seed", type=int, default=0)
+    add = parser.add_argument
+    wrong = "known to be wrong: icing, maintenance (may be repeated)"
+    allowed = "alarm events allowed in 30 clean days (default: 1)"
+    add("--from", dest="begin", required=True, metavar="TIME", help="UTC, e.g. 2026-01-09")
+    add("--to", dest="end", required=True, metavar="TIME", help="the period's end, exclusive")
+    add("--gateway", action="append", default=[], metavar="ID", help="only this one (may be repeated)")
+    add("--exclude", type=_excluded, action="append", default=[], metavar="FROM/TO", help=wrong)
+    add("--false-alarms", type=float, default=1.0, metavar="N", help=allowed)
+    add("--seed", type=int, default=0)
 
 
-def _excluded(texts: Sequence[str]) -> list[Period]:
-    periods = []
-    for text in texts:
-        begin, slash, end = text.partition("/")
-        if not slash:
-            raise SettingsError(f"--exclude {text!r} is not FROM/TO")
-        periods.append(period(begin, end))
-    return periods
+def _excluded(text: str) -> Period:
+    begin, slash, end = text.partition("/")
+    if not slash:
+        raise SettingsError(f"--exclude {text!r} is not FROM/TO")
+    return period(begin, end)
 
 
 def _text(period: Period) -> str:
@@ -176,10 +161,10 @@ def train_models(
 
 def main(options: Any, settings: Settings) -> None:
     """Runs the command."""
-    trained, excluded = period(options.begin, options.end), _excluded(options.exclude)
+    trained = period(options.begin, options.end)
     choices = Choices(seed=options.seed, false_alarms=options.false_alarms)
     if not choices.false_alarms >= 0:
         raise SettingsError("--false-alarms must be at least 0")
     command = f"fieldgate jobs {shlex.join(sys.argv[1:])}"
     with running_session(settings, "fieldgate-train") as spark:
-        print(train_models(spark, settings, trained, options.gateway, excluded, choices, command))
+        print(train_models(spark, settings, trained, options.gateway, options.exclude, choices, command))

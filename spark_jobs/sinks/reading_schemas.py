@@ -16,7 +16,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from cloud.errors import CloudError
-from cloud.registry.client import NotRegistered, Registry, RegistryAccess
+from cloud.registry.client import NotRegistered, Registry
 from spark_jobs.frames import rows_frame
 from spark_jobs.schemas import SCHEMAS
 from spark_jobs.settings import Settings
@@ -80,8 +80,9 @@ class ReadingSchemas:
         if not wanted:
             return fresh
         problem: str | None = None
+        named = self._settings.registry
         try:
-            access = self._access()
+            access = None if named is None else named.access()
             registry = None if access is None else Registry(access, _TIMEOUT_S)
             for number in wanted:
                 if registry is None:
@@ -98,7 +99,3 @@ class ReadingSchemas:
             log.warning("event=schemas.unknown remedy=replay problem=%s", problem)
         self._problem = problem
         return fresh
-
-    def _access(self) -> RegistryAccess | None:
-        registry = self._settings.registry
-        return None if registry is None else registry.access()

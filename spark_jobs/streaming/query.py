@@ -39,7 +39,7 @@ class Job(ABC):
     topics: str | None = None
     """Kafka's topics that it follows, a Java pattern; None where it follows tables."""
     identities: IdentitySource | None = None
-    """What says in Kafka who may send what, where it has to be asked."""
+    """Reads which gateways must prove themselves, where its rows come from Kafka."""
 
     @abstractmethod
     def source(self) -> Source:
