@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -43,6 +43,19 @@ def rows_frame(spark: SparkSession, schema: StructType | str, rows: Iterable[Seq
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     """A frame that has no rows by its plan: what is planned with it is the shorter for."""
     return rows_frame(spark, schema, ())
+
+
+def row_by_row(
+    frame: DataFrame, made: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: StructType
+) -> DataFrame:
+    """What Python workers make of each row, both by column."""
+
+    def rows(batches: Iterable[Any]) -> Iterator[Any]:
+        arrow = to_arrow_schema(schema)
+        for batch in batches:
+            yield pa.RecordBatch.from_pylist(list(map(made, batch.to_pylist())), schema=arrow)
+
+    return frame.mapInArrow(rows, schema)
 
 
 def one_of(name: str, values: Iterable[Any]) -> Column:

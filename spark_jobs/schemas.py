@@ -5,51 +5,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812 - as functions are F
 
-_STRING: Final = StringType()
-_HEADERS: Final = ArrayType(StructType([StructField("key", _STRING), StructField("value", BinaryType())]))
+_STRING: Final = T.StringType()
+_HEADERS: Final = T.ArrayType(
+    T.StructType([T.StructField("key", _STRING), T.StructField("value", T.BinaryType())])
+)
 """Kafka headers as they are: names may repeat, values are any bytes."""
 
-_TYPES: Final[dict[str, DataType]] = {
+_TYPES: Final[dict[str, T.DataType]] = {
     "string": _STRING,
-    "time": TimestampType(),
-    "date": DateType(),
-    "long": LongType(),
-    "int": IntegerType(),
-    "double": DoubleType(),
-    "bool": BooleanType(),
-    "binary": BinaryType(),
+    "time": T.TimestampType(),
+    "date": T.DateType(),
+    "long": T.LongType(),
+    "int": T.IntegerType(),
+    "double": T.DoubleType(),
+    "bool": T.BooleanType(),
+    "binary": T.BinaryType(),
     "headers": _HEADERS,
-    "strings": ArrayType(_STRING),
-    "string map": MapType(_STRING, _STRING),
-    "long map": MapType(_STRING, LongType()),
-    "double map": MapType(_STRING, DoubleType()),
+    "strings": T.ArrayType(_STRING),
+    "longs": T.ArrayType(T.LongType()),
+    "string map": T.MapType(_STRING, _STRING),
+    "long map": T.MapType(_STRING, T.LongType()),
+    "double map": T.MapType(_STRING, T.DoubleType()),
 }
 
 
-def columns(text: str, **structs: str) -> StructType:
+def columns(text: str, **structs: str) -> T.StructType:
     """Columns written as ``name name: type, name: type``; ``structs`` adds types: arrays of structs."""
-    types = _TYPES | {name: ArrayType(columns(inner)) for name, inner in structs.items()}
+    types = _TYPES | {name: T.ArrayType(columns(inner)) for name, inner in structs.items()}
     fields = []
     for part in text.split(", "):
         names, _, kind = part.partition(": ")
-        fields += [StructField(name, types[kind]) for name in names.split()]
-    return StructType(fields)
+        fields += [T.StructField(name, types[kind]) for name in names.split()]
+    return T.StructType(fields)
 
 
 @dataclass(frozen=True)
@@ -64,16 +53,16 @@ class Table:
     """
 
     name: str
-    schema: StructType
+    schema: T.StructType
     key: tuple[str, ...] = ()
     partitioned_by_date: bool = False
     change_feed: bool = False
     bounds: tuple[str, ...] = ()
     dated_later: bool = False
 
-    def without(self, *names: str) -> StructType:
+    def without(self, *names: str) -> T.StructType:
         """The columns but for these."""
-        return StructType([field for field in self.schema if field.name not in names])
+        return T.StructType([field for field in self.schema if field.name not in names])
 
     @property
     def values(self) -> tuple[str, ...]:

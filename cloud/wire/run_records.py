@@ -21,7 +21,8 @@ _RANGE: Final = re.compile(
     r"(?P<first>\d{1,19})-(?P<last>\d{1,19})",
     re.ASCII,
 )
-_ENDS: Final = {"killed": 1, "stopped": 2}
+ENDS: Final = {"killed": 1, "stopped": 2}
+"""States of a run that has ended; of two the higher one holds."""
 
 _Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,256}\Z")]
 _Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
@@ -131,7 +132,7 @@ _NAMES: Final = (
 
 def reach(state: str, seqs: Iterable[int]) -> tuple[int, int]:
     """How far a run's record got: whether and how the run ended, and how many readings it had issued."""
-    return _ENDS.get(state, 0), sum(seqs)
+    return ENDS.get(state, 0), sum(seqs)
 
 
 def _range(gateway: str, reason: str, text: str) -> DroppedRange:

@@ -7,17 +7,16 @@ heights, so computing again gives the same digits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from spark_jobs.frames import row_by_row
 from spark_jobs.schemas import MAST
 
 LEAST_SPEED_MPS: Final = 3.0
@@ -119,6 +118,7 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
     redundant = set(pairs.values())
     avg = {each.channel: each.avg for each in by_name.values() if each.avg is not None}
     valid = [by_name[channel] for channel in avg]
+    recovered = [each for each in valid if (each.recovery or 0.0) >= LEAST_RECOVERY]
     inputs: dict[str, str] = {}
 
     air = {
@@ -150,22 +150,13 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
     veer = None
     if profile and all(avg[each.channel] > LEAST_SPEED_MPS for each in profile.values()):
         # In the dead band of its potentiometer a vane has few samples left, all of them from its edges.
-        vanes = [
-            each
-            for each in valid
-            if each.quantity == "wind_direction" and (each.recovery or 0.0) >= LEAST_RECOVERY
-        ]
-        turning = _profile(vanes, pairs)
+        turning = _profile([each for each in recovered if each.quantity == "wind_direction"], pairs)
         veer = veer_deg_per_m({height: avg[each.channel] for height, each in turning.items()})
         if veer is not None:
             inputs |= {f"veer.{height:.10g}m": each.channel for height, each in turning.items()}
 
     sun = min(
-        (
-            each
-            for each in valid
-            if each.quantity == "irradiance" and (each.recovery or 0.0) >= LEAST_RECOVERY
-        ),
+        (each for each in recovered if each.quantity == "irradiance"),
         key=lambda each: (each.channel in redundant, each.channel),
         default=None,
     )
@@ -225,25 +216,12 @@ def _profile(sensors: Sequence[MountedChannel], pairs: Mapping[str, str]) -> dic
     return {height: next(at_height)[3] for height, at_height in by_height}
 
 
-_ROW: Final = MAST.without("version", "updated_at")
-
-
 def mast_rows(mounted: DataFrame, interval_s: int) -> DataFrame:
     """Rows of ``mast`` without version and updated_at, of ``mounted_channels``."""
-    return mounted.mapInArrow(partial(_rows, interval_s=interval_s), _ROW)
+    return row_by_row(mounted, partial(_row, interval_s=interval_s), MAST.without("version", "updated_at"))
 
 
-def _rows(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
-    schema = to_arrow_schema(_ROW)
-    for batch in batches:
-        rows = [
-            {
-                "gateway": row["gateway"],
-                "interval_s": interval_s,
-                "interval_start": row["interval_start"],
-                **mast_values((MountedChannel(**each) for each in row["channels"]), interval_s)._asdict(),
-                "date": row["interval_start"].astimezone(UTC).date(),
-            }
-            for row in batch.to_pylist()
-        ]
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+def _row(mounted: Mapping[str, Any], interval_s: int) -> dict[str, Any]:
+    values = mast_values((MountedChannel(**each) for each in mounted["channels"]), interval_s)
+    date = mounted["interval_start"].astimezone(UTC).date()
+    return {**mounted, "interval_s": interval_s, **values._asdict(), "date": date}

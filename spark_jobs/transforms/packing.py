@@ -19,24 +19,17 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from cloud.wire.avro_readings import NO_SCHEMAS
 from cloud.wire.identities import NOBODY, Identities
-from spark_jobs.schemas import QUARANTINE, READINGS
+from spark_jobs.schemas import QUARANTINE, READINGS, columns
 from spark_jobs.transforms.validate import parse_batch
 
 IDENTITY: Final = ("gateway", "channel", "run")
 """With ``seq`` what makes a reading."""
 
-PACKED: Final = StructType(
-    [
-        *(StructField(name, BinaryType()) for name in ("readings", "rejects", "identities", "reasons")),
-        StructField("late", LongType()),
-        StructField("newest_us", LongType()),
-        StructField("unknown", ArrayType(LongType())),
-    ]
-)
+PACKED: Final = columns("readings rejects identities reasons: binary, late newest_us: long, unknown: longs")
 """Byte strings are Arrow streams. All but ``readings`` and ``rejects`` is filled once a task, in its last:
 
 ``identities`` of its readings, as ranges; ``reasons`` of its rejects; how many readings were late; the
@@ -158,10 +151,7 @@ def packed(
     identities: Identities = NOBODY,
     schemas: Mapping[int, str] = NO_SCHEMAS,
 ) -> DataFrame:
-    """Kafka records (as the source gives them, headers included), validated: rows of PACKED.
-
-    ``schemas`` are those of readings in Avro by id.
-    """
+    """Kafka records (as the source gives them, headers included), validated: rows of PACKED."""
     needed = records.select("value", "key", "topic", "partition", "offset", "timestamp", "headers")
     pack = partial(_pack, dead_letter_topic=dead_letter_topic, senders=identities, schemas=dict(schemas))
     return needed.mapInArrow(pack, PACKED)

@@ -21,23 +21,14 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from cloud.wire import seq_accounting as accounts
 from cloud.wire.avro_readings import NO_SCHEMAS, plain
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import claimed_identity
-from cloud.wire.run_records import RunRecord
-from cloud.wire.seq_accounting import (
-    Found,
-    Known,
-    current_run,
-    held_of_channels,
-    held_of_runs,
-    named_runs,
-    run_balance,
-)
+from cloud.wire.run_records import ENDS, RunRecord
 from cloud.wire.status_records import OFFLINE, ONLINE
+from spark_jobs.frames import row_by_row
 from spark_jobs.schemas import PRESENCE, columns
 from spark_jobs.transforms.dedupe import joined_ranges
 from spark_jobs.transforms.packing import IDENTITY
@@ -49,34 +40,21 @@ SETTLE_US: Final = 300_000_000
 _PERIODS: Final = 5
 _METERED: Final = 3
 """A metered gateway sends once a minute or less: it is silent after so many times as long."""
-_ENDED: Final = ("stopped", "killed")
 
 
 def arrivals(readings: DataFrame) -> DataFrame:
-    """One row per (gateway, channel): last_seen_us (arrival), and time_us, value, period_ms of the newest.
+    """One row per (gateway, channel): last_seen_us (arrival), and the ``newest``, as of ``with_arrivals``.
 
     The newest is by the readings' own time; of one whose clock was not set it isn't known.
     """
-    newest = F.max_by(
-        F.struct("time", "value", "period_ms"), F.when(timely(), F.struct("time", "run", "seq"))
-    )
-    return (
-        readings.groupBy("gateway", "channel")
-        .agg(F.unix_micros(F.max("kafka_time")).alias("last_seen_us"), newest.alias("newest"))
-        .select(
-            "gateway",
-            "channel",
-            "last_seen_us",
-            F.unix_micros("newest.time").alias("time_us"),
-            "newest.value",
-            "newest.period_ms",
-        )
+    newest = F.struct(F.unix_micros("time").alias("time_us"), F.lit(1).alias("new"), "value", "period_ms")
+    return readings.groupBy("gateway", "channel").agg(
+        F.unix_micros(F.max("kafka_time")).alias("last_seen_us"),
+        F.max_by(newest, F.when(timely(), F.struct("time", "run", "seq"))).alias("newest"),
     )
 
 
-_CLAIMED: Final = StructType(
-    [*(StructField(name, StringType()) for name in IDENTITY), StructField("seq", LongType())]
-)
+_CLAIMED: Final = columns("gateway channel run: string, seq: long")
 
 
 def _claimed(payload: bytes, schemas: Mapping[int, str]) -> tuple[str, str, str, int] | None:
@@ -97,7 +75,6 @@ def claimed(rejects: DataFrame, schemas: Mapping[int, str] = NO_SCHEMAS) -> Data
     """The readings that rejects claim to be, as far as they do: gateway, channel, run, seq.
 
     A forged one claims what its gateway never issued, and what proves nothing what another may have.
-    ``schemas`` are those of readings in Avro by id.
     """
     issued = rejects.where("overflow is null and reason not in ('FORGED', 'IDENTITY')")
     return issued.select("payload").mapInArrow(partial(_claims, schemas=dict(schemas)), _CLAIMED)
@@ -116,7 +93,7 @@ def _whole(found: DataFrame, runs: DataFrame) -> DataFrame:
         return F.struct(entry["key"].alias("channel"), F.lit(1).cast("long").alias("first"), entry["value"])
 
     issued = F.transform(F.filter(F.map_entries("last_seq"), lambda entry: entry["value"] > 0), range_of)
-    ended = runs.where(F.col("state").isin(*_ENDED)).select(
+    ended = runs.where(F.col("state").isin(*ENDS)).select(
         "gateway", "run", F.array_sort(issued).alias("issued")
     )
     stored = F.array_sort(F.collect_list(F.struct("channel", "first", "last"))).alias("stored")
@@ -161,14 +138,7 @@ def judged(
         for name, (rows, names) in lists.items()
     ]
     together = reduce(lambda left, right: left.join(right, "gateway", "full_outer"), [arrived, *by_gateway])
-    return together.mapInArrow(partial(_judge, now_us=now_us, all_settled=all_settled), _JUDGED)
-
-
-def _judge(batches: Iterable[Any], now_us: int, *, all_settled: bool) -> Iterator[Any]:
-    schema = to_arrow_schema(_JUDGED)
-    for batch in batches:
-        rows = [judge(row, now_us, all_settled=all_settled) for row in batch.to_pylist()]
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+    return row_by_row(together, partial(judge, now_us=now_us, all_settled=all_settled), _JUDGED)
 
 
 def judge(row: Mapping[str, Any], now_us: int, *, all_settled: bool = False) -> dict[str, Any]:
@@ -183,7 +153,7 @@ def judge(row: Mapping[str, Any], now_us: int, *, all_settled: bool = False) -> 
     return {
         "gateway": row["gateway"],
         "offline": (status is not None and status["state"] == OFFLINE)
-        or (record is not None and record[0].state in _ENDED),
+        or (record is not None and record[0].state in ENDS),
         "metered": status is not None and status["uplink"] == "metered",
         "losses": _losses(row["ranges"] or (), settled) if can_count else None,
     }
@@ -199,10 +169,10 @@ def _known(row: Mapping[str, Any], name: str) -> dict[str, tuple[RunRecord, int]
     return records
 
 
-def _newest_run(records: Known, statuses: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _newest_run(records: accounts.Known, statuses: Mapping[str, Mapping[str, Any]]) -> str | None:
     """The gateway's run now: the last one with a record, or one with no more than a status yet."""
-    named = named_runs(records)
-    current = current_run(records, named)
+    named = accounts.named_runs(records)
+    current = accounts.current_run(records, named)
     since_us = statuses[current]["told_us"] if current is not None and current in statuses else -1
     begun = {
         run: status["told_us"]
@@ -214,26 +184,26 @@ def _newest_run(records: Known, statuses: Mapping[str, Mapping[str, Any]]) -> st
     return max(begun, key=lambda run: begun[run], default=current)
 
 
-def _losses(spans: Iterable[Mapping[str, Any]], known: Known) -> list[dict[str, Any]]:
+def _losses(spans: Iterable[Mapping[str, Any]], known: accounts.Known) -> list[dict[str, Any]]:
     """Pending, lost and announced of each channel, over all runs."""
-    found: defaultdict[str, Found] = defaultdict(Found)
+    found: defaultdict[str, accounts.Found] = defaultdict(accounts.Found)
     for each in spans:
         getattr(found[each["run"]], each["place"])[each["channel"]].add(each["first"], each["last"])
-    named = named_runs(known)
-    current = current_run(known, named)
+    named = accounts.named_runs(known)
+    current = accounts.current_run(known, named)
     balances = {
-        run: run_balance(
-            found.get(run, Found()),
+        run: accounts.run_balance(
+            found.get(run, accounts.Found()),
             known[run][0] if run in known else None,
             counted=run in known or run in named,
             current=run == current,
         )
         for run in {*found, *known, *named}
     }
-    held = held_of_runs(balances, known, current)
+    held = accounts.held_of_runs(balances, known, current)
     totals: dict[str, dict[str, Any]] = {}
     for run, channels in balances.items():
-        shares = held_of_channels(channels, held[run])
+        shares = accounts.held_of_channels(channels, held[run])
         for channel, balance in channels.items():
             empty = {"channel": channel, "pending": 0, "lost": 0, "announced": 0}
             total, kept = totals.setdefault(channel, empty), shares.get(channel, 0)
@@ -247,19 +217,19 @@ _COUNTS: Final = ("pending", "lost", "announced")
 
 
 def with_arrivals(old: DataFrame, arrived: DataFrame) -> DataFrame:
-    """Rows of ``presence`` with new arrivals: gateway, channel, last_seen_us, newest, counts."""
-    newest = ("time_us", "new", "value", "period_ms")
+    """Rows of ``presence`` with new arrivals: gateway, channel, last_seen_us, newest, counts.
+
+    ``newest`` is a reading: time_us, ``new`` (1 of one that came, 0 of one that was there), value, period_ms.
+    """
     before = old.select(
         "gateway", "channel", F.unix_micros("last_seen").alias("last_seen_us"),
         F.struct(F.unix_micros("last_time").alias("time_us"), F.lit(0).alias("new"),
                  F.col("last_value").alias("value"), "period_ms").alias("newest"),
         F.struct(*_COUNTS).alias("counts"),
     )  # fmt: skip
-    after = arrived.withColumn("new", F.lit(1)).select(
-        "gateway", "channel", "last_seen_us", F.struct(*newest).alias("newest"), F.lit(None).alias("counts")
-    )
+    both = before.unionByName(arrived.withColumn("counts", F.lit(None)))
     # Of two readings of one time the later one is the corrected one.
-    return before.unionByName(after).groupBy("gateway", "channel").agg(
+    return both.groupBy("gateway", "channel").agg(
         F.max("last_seen_us").alias("last_seen_us"), F.max("newest").alias("newest"),
         F.max("counts").alias("counts"),
     )  # fmt: skip

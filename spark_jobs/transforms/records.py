@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from cloud.wire.channel_records import ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import IDENTITY, NOBODY, RUN_HEADER, Identities
 from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES
-from cloud.wire.run_records import RunRecord
+from cloud.wire.run_records import ENDS, RunRecord
 from cloud.wire.site_records import parse_site
 from cloud.wire.status_records import parse_status
 from spark_jobs.intervals import day_of
@@ -30,8 +30,6 @@ from spark_jobs.transforms.dedupe import RECORD, as_quarantined
 from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status, revised
 from spark_jobs.transforms.messages import header, place, senders, utf8
 from spark_jobs.transforms.signatures import digested, signatures_of
-
-_ENDED: Final = ("stopped", "killed")
 
 REASONS: Final = columns(
     "kafka_topic: string, kafka_partition: int, kafka_offset: long, gateway reason: string"
@@ -72,13 +70,13 @@ def run_row(value: bytes, told_us: int, offset: int) -> Row:
     return {
         **{name: getattr(record, name, None) for name in RUNS.schema.names},
         "started": record.started_us,
-        "ended": told_us if record.state in _ENDED else None,
+        "ended": told_us if record.state in ENDS else None,
         "last_seq": sorted(record.last_seq.items()),
         "dropped": [asdict(each) for each in record.dropped],
         "dropped_records": sorted(record.dropped_records.items()),
         "unfinished": [asdict(each) for each in record.unfinished],
         "told_at": told_us,
-        "date": day_of(told_us) if record.state in _ENDED else None,
+        "date": day_of(told_us) if record.state in ENDS else None,
     }
 
 
@@ -116,9 +114,8 @@ class RecordKind:
     @property
     def schema(self) -> StructType:
         """Parsed rows: the table's columns but for bookkeeping, ``reason``, and the place in Kafka."""
-        parsed = [field for field in self.table.schema if field.name != "updated_at"]
         places = (QUARANTINE.schema[name] for name in RECORD)
-        return StructType([*parsed, StructField("reason", StringType()), *places])
+        return StructType([*self.table.without("updated_at"), REASONS["reason"], *places])
 
 
 CHANNEL_RECORDS: Final = RecordKind(
@@ -190,10 +187,7 @@ def unproven(records: DataFrame, identities: Identities) -> DataFrame:
 
 
 def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:
-    """Kafka records that were refused, as rejects.
-
-    ``reasons`` (small): rows of ``REASONS``.
-    """
+    """Kafka records that were refused, as rejects; ``reasons`` (few): rows of ``REASONS``."""
     placed = records.select(
         F.substring("value", 1, DEAD_LETTER_PAYLOAD_BYTES).alias("payload"),
         F.length("value").cast("bigint").alias("payload_bytes"),

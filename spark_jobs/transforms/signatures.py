@@ -20,9 +20,7 @@ def digested(batch: Any, identities: Identities) -> Any:
     if not identities.strict:
         return batch
     digests = [None if value is None else sha256(value).digest() for value in batch["value"].to_pylist()]
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns, pa.array(digests, pa.binary())], names=[*batch.schema.names, DIGEST]
-    )
+    return batch.append_column(DIGEST, pa.array(digests, pa.binary()))
 
 
 def signatures_of(batch: Any) -> list[Signature | None]:

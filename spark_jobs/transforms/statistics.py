@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from cloud.wire.quantities import KIND
 from cloud.wire.reading_records import MISSING, UNSYNCED
@@ -28,12 +28,7 @@ READING: Final = (
     *("gateway", "channel", "quantity", "unit", "time", "period_ms", "value", "quality", "ingested_at"),
 )
 """The columns of a reading that its statistics are made of."""
-ROWS: Final = StructType(
-    [
-        *(field for field in STATISTICS.schema if field.name not in ("version", "updated_at")),
-        StructField("ingested_from", TimestampType()),
-    ]
-)
+ROWS: Final = STATISTICS.without("version", "updated_at").add("ingested_from", TimestampType())
 """Computed rows; ``ingested_from`` is when the first of an interval's readings came, null without any."""
 _ROWS: Final = to_arrow_schema(ROWS)
 _AT_ONCE: Final = 100_000

@@ -179,8 +179,7 @@ def test_silence_is_five_periods_and_a_minute_at_least(spark: SparkSession) -> N
         (("mast-07", "cup", 1000), ("mast-07", "baro", 20_000), ("slow", "cup", 1000), ("gone", "cup", 1000))
     ]  # fmt: skip
     schema = to_arrow_schema(PRESENCE.without("state", "updated_at"))
-    none = spark.createDataFrame([], "gateway string, channel string, last_seen_us long, time_us long, "
-                                 "value double, period_ms int")  # fmt: skip
+    none = arrivals(spark.createDataFrame([], READINGS.schema))
     channels = with_arrivals(spark.createDataFrame(pa.Table.from_pylist(old, schema=schema)), none)
     losses = [{"channel": "baro", "pending": 0, "lost": 9, "announced": 0}]
     gateways = spark.createDataFrame(
@@ -243,7 +242,7 @@ def test_frames_of_what_arrived_and_what_rejects_claim(spark: SparkSession) -> N
     moments = {name: pa.array(columns[name], pa.timestamp("us", tz="UTC")) for name in ("time", "kafka_time")}
     periods = {"period_ms": pa.array([1000] * len(rows), pa.int32())}
     found = spark.createDataFrame(pa.table({**columns, **moments, **periods}))
-    assert [tuple(row) for row in arrivals(found).collect()] == [("mast-07", "cup", 600, 700, 7.0, 1000)]
+    assert [tuple(row) for row in arrivals(found).collect()] == [("mast-07", "cup", 600, (700, 1, 7.0, 1000))]
     numbers: defaultdict[str, NumberSet] = defaultdict(NumberSet)
     for row in identity_ranges(found.union(found)).collect():
         numbers[row.run].add(row.first, row.last)
