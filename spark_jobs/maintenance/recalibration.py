@@ -223,7 +223,7 @@ def _record(
     if outcome.cal != outcome.original_cal and (known is None or is_ours(known)):
         record = with_period(new_row, known, wanted.begin, wanted.end)
         columns = CHANNELS.without("updated_at", *(set(CHANNELS.schema.names) - record.keys()))
-        row = spark.createDataFrame([tuple(record[name] for name in columns.names)], columns)
+        row = spark.createDataFrame([record], columns)
         merge_changed(ensure_table(spark, settings, CHANNELS), CHANNELS, row)
     entry = {
         **new_row,
@@ -232,6 +232,5 @@ def _record(
         "done_at": datetime.now(UTC),
         "rows": outcome.changed,
     }
-    names = RECALIBRATIONS.schema.names
-    frame = spark.createDataFrame([tuple(entry[name] for name in names)], RECALIBRATIONS.schema)
+    frame = spark.createDataFrame([entry], RECALIBRATIONS.schema)
     write(frame, ensure_table(spark, settings, RECALIBRATIONS))

@@ -57,12 +57,8 @@ def register(spark: SparkSession, database: str, locations: Mapping[str, str]) -
 def live_files(spark: SparkSession, location: str) -> DataFrame:
     """The live files of a table: date (null without), size, modified_ms, stats (JSON)."""
     files = DataFrame(snapshot(spark, location, update=True).allFiles().toDF(), spark)
-    return files.select(
-        F.try_element_at("partitionValues", F.lit("date")).alias("date"),
-        "size",
-        F.col("modificationTime").alias("modified_ms"),
-        "stats",
-    )
+    date = "try_element_at(partitionValues, 'date') as date"
+    return files.selectExpr(date, "size", "modificationTime as modified_ms", "stats")
 
 
 def parts(spark: SparkSession, location: str) -> list[Part]:

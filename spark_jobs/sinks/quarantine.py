@@ -26,6 +26,7 @@ from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
 from spark_jobs.sinks.merge import delete_rows
 from spark_jobs.transforms.dedupe import RECORD, unquarantined
+from spark_jobs.transforms.statistics import begin_of
 
 OVERFLOW: Final = "OVERFLOW"
 """Reason of a row that only counts."""
@@ -34,8 +35,6 @@ Bucket = tuple[str, int]
 """Gateway ('' where it is not known) and hour of Kafka time, microseconds since the epoch."""
 _HOUR_US: Final = 3_600_000_000
 _ROOM: Final = "gateway: string, _hour _room: long"
-
-
 _TURNS: Final = threading.Lock()
 """Of the queries of this process: what one writes the next one counts."""
 
@@ -118,5 +117,4 @@ def release(spark: SparkSession, settings: Settings, records: DataFrame) -> None
 
 
 def _hour() -> Column:
-    micros = F.unix_micros("kafka_time")
-    return micros - F.pmod(micros, F.lit(_HOUR_US))
+    return begin_of(F.unix_micros("kafka_time"), 3600)

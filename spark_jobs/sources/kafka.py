@@ -59,7 +59,5 @@ def kafka_between(
         .option("kafka.default.api.timeout.ms", "180000")
         .load()
     )
-    if gateway is None:
-        return records
-    key = F.col("key").cast("string")
-    return records.where((key == gateway) | F.startswith(key, F.lit(f"{gateway}/")))
+    its = F.substring_index(F.col("key").cast("string"), "/", 1)
+    return records if gateway is None else records.where(its == gateway)

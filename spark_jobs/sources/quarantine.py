@@ -34,15 +34,9 @@ def quarantined_records(
     )
     if gateway is not None:
         chosen = chosen.where(F.startswith(F.col("key"), F.lit(f"{gateway}/")))
-    return chosen.select(
-        F.col("payload").alias("value"),
-        F.encode("key", "UTF-8").alias("key"),
-        F.col("kafka_topic").alias("topic"),
-        F.col("kafka_partition").alias("partition"),
-        F.col("kafka_offset").alias("offset"),
-        F.col("kafka_time").alias("timestamp"),
-        "headers",
-    )
+    names = ("topic", "partition", "offset")
+    places = (*(f"kafka_{name} as {name}" for name in names), "kafka_time as timestamp")
+    return chosen.selectExpr("payload as value", "encode(key, 'UTF-8') as key", *places, "headers")
 
 
 def schema_ids(records: DataFrame) -> set[int]:

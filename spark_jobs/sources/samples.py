@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
 from cloud.wire.identities import NOBODY, Identities
 from cloud.wire.reading_records import UNSYNCED
 from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.transforms.validate import parse_batch
+
+_START_US: Final = "unix_micros(interval_start) as start_us"
 
 
 def collect_samples(
@@ -54,25 +55,14 @@ def _samples(readings: Any) -> Iterator[Sample]:
 
 def recovery_rows(changes: DataFrame, interval_s: int) -> DataFrame:
     """Closed intervals of ``statistics`` of one length."""
-    closed = (F.col("interval_s") == interval_s) & (F.col("version") >= 1) & F.col("recovery").isNotNull()
-    return changes.where(closed).select(
-        "gateway",
-        "channel",
-        F.unix_micros("interval_start").alias("start_us"),
-        F.col("recovery").alias("measure"),
-        "version",
-        F.lit(None).cast("string").alias("about"),
-    )
+    closed = changes.where(f"interval_s = {interval_s} and version >= 1 and recovery is not null")
+    return closed.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
 
 
 def anomaly_rows(changes: DataFrame, interval_s: int) -> DataFrame:
     """Scored intervals of one length; the measure is the score as a multiple of its threshold."""
-    scored = (F.col("interval_s") == interval_s) & (F.col("threshold") > 0) & F.col("score").isNotNull()
-    return changes.where(scored).select(
-        "gateway",
-        F.lit(None).cast("string").alias("channel"),
-        F.unix_micros("interval_start").alias("start_us"),
-        (F.col("score") / F.col("threshold")).alias("measure"),
-        "version",
-        F.try_element_at("channels", F.lit(1))["channel"].alias("about"),
-    )
+    scored = changes.where(f"interval_s = {interval_s} and threshold > 0 and score is not null")
+    return scored.selectExpr(
+        "gateway", "cast(null as string) as channel", _START_US, "score / threshold as measure",
+        "version", "try_element_at(channels, 1).channel as about",
+    )  # fmt: skip

@@ -60,14 +60,10 @@ def unquarantined(rejects: DataFrame, quarantine: DataFrame) -> DataFrame:
     counted = quarantine.where("overflow is not null").select(
         *(F.col(name).alias(f"_{name}") for name in ("gateway", "overflow_from", *RECORD))
     )
-    same_hour = F.date_trunc("hour", "kafka_time") == F.date_trunc("hour", "_kafka_time")
-    in_it = (
-        (F.col("gateway") == F.col("_gateway"))
-        & (F.col("kafka_topic") == F.col("_kafka_topic"))
-        & (F.col("kafka_partition") == F.col("_kafka_partition"))
-        & F.col("kafka_offset").between(F.col("_overflow_from"), F.col("_kafka_offset"))
-        & same_hour
-        & (F.col("kafka_time") <= F.col("_kafka_time"))
+    in_it = F.expr(
+        "gateway = _gateway and kafka_topic = _kafka_topic and kafka_partition = _kafka_partition"
+        " and kafka_offset between _overflow_from and _kafka_offset and kafka_time <= _kafka_time"
+        " and date_trunc('hour', kafka_time) = date_trunc('hour', _kafka_time)"
     )
     stored = quarantine.where("overflow is null")
     return unstored(rejects, stored).join(F.broadcast(counted), in_it, "left_anti")

@@ -102,16 +102,12 @@ def _judged(base: Column, value: Column, old: Linear, new: Linear) -> tuple[Colu
     failed_for_range = (base["quality"] == FAIL) & old.outside(base["value"]).isNotNull()
     if old.saturates_at is not None:
         failed_for_range &= F.abs("raw") < old.saturates_at
-    lifted = F.when(failed_for_range, F.array(*map(F.lit, _RANGE))).otherwise(_no_words())
+    lifted = F.when(failed_for_range, F.array(*map(F.lit, _RANGE))).otherwise(F.array().cast("array<string>"))
     expired = new.has_expired(F.col("time"))
     if new.expires is not None:
         lifted = F.concat(lifted, F.array(F.lit(_EXPIRED)))
     kept = F.array_except(base["reasons"], lifted)
-    added = F.concat(
-        F.when(outside.isNotNull(), F.array(outside)).otherwise(_no_words()),
-        F.when(expired, F.array(F.lit(_EXPIRED))).otherwise(_no_words()),
-    )
-    reasons = F.array_union(kept, added)
+    reasons = F.array_union(kept, F.array_compact(F.array(outside, F.when(expired, _EXPIRED))))
     fewer = F.size(F.array_except(base["reasons"], reasons)) > 0
     remaining = (
         F.when(F.exists(kept, lambda word: word.isin(*_FAILING)) & (base["quality"] == FAIL), FAIL)
@@ -121,7 +117,3 @@ def _judged(base: Column, value: Column, old: Linear, new: Linear) -> tuple[Colu
     quality = F.when(fewer, remaining).otherwise(base["quality"])
     quality = F.when(expired, F.greatest(quality, F.lit(SUSPECT))).otherwise(quality)
     return reasons, F.when(outside.isNotNull(), FAIL).otherwise(quality).cast("int")
-
-
-def _no_words() -> Column:
-    return F.array().cast("array<string>")
