@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -57,21 +58,31 @@ def log_in(spark: SparkSession, settings: Settings) -> None:
 
 
 def refuse_unsafe(spark: SparkSession, settings: Settings) -> None:
-    """Raises SettingsError where the bucket can't be used, or one writer could overwrite another's commit."""
-    if not is_s3(settings.lake):
+    """Tries the bucket of the lake and, where it is another, that of the checkpoints of ``jobs run``.
+
+    Raises SettingsError where one can't be used, or one writer could overwrite another's commit.
+    """
+    refuse_unsafe_place(spark, settings, "lake", settings.lake)
+    if settings.jobs and urlsplit(settings.checkpoints)[:2] != urlsplit(settings.lake)[:2]:
+        refuse_unsafe_place(spark, settings, "checkpoints", settings.checkpoints)
+
+
+def refuse_unsafe_place(spark: SparkSession, settings: Settings, name: str, place: str) -> None:
+    """As ``refuse_unsafe``, for one place by the settings' name for it. What is in no bucket isn't tried."""
+    if not is_s3(place):
         return
     files = Files(spark)
-    probe = f"{settings.lake.rstrip('/')}/_lease/probe-{uuid.uuid4().hex}"
+    probe = f"{place.rstrip('/')}/_probe-{uuid.uuid4().hex}"
     try:
         is_safe = files.create_new(probe, "first") and not files.create_new(probe, "second")
         files.delete(probe)
     except Py4JJavaError as error:
-        reason = in_words(error, settings.lake, settings.store)
+        reason = in_words(error, place, settings.store)
         first = str(error.java_exception).partition("\n")[0]
-        raise SettingsError(f"lake {settings.lake}: {reason or first}") from error
+        raise SettingsError(f"{name} {place}: {reason or first}") from error
     if not is_safe:
         raise SettingsError(
-            f"lake {settings.lake}: its store overwrites what must be new (it ignores If-None-Match: *), and "
+            f"{name} {place}: its store overwrites what must be new (it ignores If-None-Match: *), and "
             "commits of two writers would be lost; use one that has conditional puts, as Amazon S3, MinIO or "
             "versitygw have"
         )

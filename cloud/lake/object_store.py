@@ -20,15 +20,16 @@ _PROBLEMS: Final = (
         "in the environment",
     ),
     (
+        # Before the others: whoever has no keys asks this machine for those of its role, whatever it answers.
+        r"NoAuthWithAWSException|NoAwsCredentials|No AWS Credentials|Unable to load credentials|"
+        r"credential provider|loading credentials|IMDS|/latest/(api/token|meta-data)",
+        "no credentials for {endpoint}; give access_key and secret_key in [lake.storage], or "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+    ),
+    (
         r"AccessDenied|403 Forbidden|Status Code: 403",
         "no permission for {uri} at {endpoint}; the credentials need ListBucket on the bucket, and "
         "GetObject, PutObject and DeleteObject below it",
-    ),
-    (
-        r"NoAuthWithAWSException|NoAwsCredentials|No AWS Credentials|Unable to load credentials|"
-        r"credential provider|loading credentials|IMDS",
-        "no credentials for {endpoint}; give access_key and secret_key in [lake.storage], or "
-        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
     ),
     (
         r"UnknownHost|dns error|Connection refused|ConnectException|client error \(Connect\)|timed out|"

@@ -18,6 +18,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
 
+from spark_jobs import s3
 from spark_jobs.anomaly.card import model_card, model_section
 from spark_jobs.anomaly.model import Packed, unpack
 from spark_jobs.anomaly.store import ModelStore
@@ -167,4 +168,6 @@ def main(options: Any, settings: Settings) -> None:
         raise SettingsError("--false-alarms must be at least 0")
     command = f"fieldgate jobs {shlex.join(sys.argv[1:])}"
     with running_session(settings, "fieldgate-train") as spark:
+        # Not after an hour of training.
+        s3.refuse_unsafe_place(spark, settings, "models", settings.models)
         print(train_models(spark, settings, trained, options.gateway, options.exclude, choices, command))

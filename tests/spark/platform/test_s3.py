@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-from urllib.request import Request, urlopen
+from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -28,10 +28,11 @@ from cloud.local.process import free_port
 from spark_jobs import s3
 from spark_jobs.errors import SettingsError
 from spark_jobs.files import Files
+from spark_jobs.jobs import train
 from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob
 from spark_jobs.schemas import SEEN
 from spark_jobs.session import find_jars
-from spark_jobs.settings import Settings, parse_run
+from spark_jobs.settings import Settings, parse_command, parse_run
 from spark_jobs.sinks.delta import FencedError, ensure_table, fence, write_once
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.streaming.lease import Lease, LeaseTakenError
@@ -39,8 +40,9 @@ from tests.faults.uplink import Uplink
 from tests.spark.jobs.test_replay import produce
 from tests.spark.programs import QUICK, Program
 from tests.spark.records import encoded, kafka_frame, reading
+from tests.spark.shown import shown
 from tests.support.logger_files import file_in, lines, mapping_in
-from tests.support.s3 import SECRET, Moto
+from tests.support.s3 import SECRET, Keys, Moto
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -125,13 +127,22 @@ def test_what_is_refused_before_anything_starts(
     spark: SparkSession, settings: Settings, moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = in_bucket(spark, settings, moto)
-    monkeypatch.setattr(Files, "create_new", lambda self, uri, text: True)
-    with pytest.raises(SettingsError, match=r"ignores If-None-Match.* commits of two writers would be lost"):
-        s3.refuse_unsafe(spark, settings)
-    monkeypatch.undo()
-    nowhere = replace(settings, lake="s3a://no-such-bucket-here/lake")
-    with pytest.raises(SettingsError, match=r"no such bucket: no-such-bucket-here at http://127"):
-        s3.refuse_unsafe(spark, nowhere)
+    s3.refuse_unsafe(spark, settings)
+    lost = r" {}/.*ignores If-None-Match.* commits of two writers would be lost"
+    missing = r" s3a://no-such-bucket/.*: no such bucket: no-such-bucket at http://127"
+    careless = f"s3a://{moto.make_bucket('careless')}"
+    for bucket, words in ((careless, lost.format(careless)), ("s3a://no-such-bucket", missing)):
+        with pytest.raises(SettingsError, match=f"^lake{words}"):
+            s3.refuse_unsafe(spark, replace(settings, lake=f"{bucket}/lake"))
+        with pytest.raises(SettingsError, match=f"^checkpoints{words}"):
+            s3.refuse_unsafe(spark, replace(settings, checkpoints=f"{bucket}/checkpoints"))
+        # Only `jobs run` writes checkpoints, only `jobs train` models.
+        s3.refuse_unsafe(spark, replace(settings, checkpoints=f"{bucket}/checkpoints", jobs=()))
+        monkeypatch.setattr(train, "running_session", lambda *_: nullcontext(spark))
+        arguments = ["--from", "2026-01-01", "--to", "2026-02-01", "--model-dir", f"{bucket}/models"]
+        options, with_models = parse_command("train", [*arguments, "--lake", settings.lake])
+        with pytest.raises(SettingsError, match=f"^models{words}"):
+            train.main(options, replace(with_models, store=settings.store))
     monkeypatch.setenv("FIELDGATE_JARS", str(tmp_path))
     with pytest.raises(SettingsError, match=r"no S3 jars in .*: run `make jars-s3`"):
         find_jars("s3")
@@ -146,23 +157,18 @@ def test_jobs_and_queries_by_cloud_toml(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     topic = kafka_topic("s3")
-    lake = f"s3://{moto.make_bucket()}/masts"
+    bucket, events = moto.make_bucket(), tmp_path / "events"
+    lake = f"s3://{bucket}/masts"
+    events.mkdir()
     produce(kafka, topic, time.time_ns() // 1000, [reading(seq) for seq in range(1, 51)])
     config = moto.config(
         tmp_path / "cloud.toml", lake, None, "[kafka]", f'bootstrap_servers = "{kafka.bootstrap_servers}"'
     )
-    command = [
-        sys.executable,
-        "-m",
-        "spark_jobs",
-        "run",
-        "ingest",
-        "--cloud",
-        str(config),
-        "--topics",
-        topic,
-        *QUICK,
-    ]
+    ui = free_port()
+    shows = ("spark.ui.enabled=true", f"spark.ui.port={ui}", "spark.eventLog.enabled=true",
+             "spark.eventLog.compress=false", f"spark.eventLog.dir={events}")  # fmt: skip
+    command = [sys.executable, "-m", "spark_jobs", "run", "ingest", "--cloud", str(config), "--topics", topic]
+    command += [*QUICK, *(option for key in shows for option in ("--conf", key))]
     settings = parse_run(["ingest", "--cloud", str(config)])
     assert settings.lake == lake.replace("s3://", "s3a://")
 
@@ -174,9 +180,11 @@ def test_jobs_and_queries_by_cloud_toml(
     with Program(command, tmp_path / "first.log") as first:
         first.awaits("event=ingest.batch batch=0")
         assert rows() == 50
-        tree = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
-        commands = [Path("/proc", str(process.pid), "cmdline").read_bytes() for process in tree]
-        assert not [command for command in commands if SECRET.encode() in command]
+        texts = shown(tmp_path, {config.name}, ui, first)
+        stored = moto.objects(bucket)
+        assert any("/masts-checkpoints/ingest/" in f"/{key}" for key in stored)
+        texts |= {key: content.decode(errors="replace") for key, content in stored.items()}
+        assert [name for name, text in texts.items() if SECRET in text] == []
         let_in(spark, settings)
         with pytest.raises(LeaseTakenError, match=f"writes the readings of {settings.lake}: stop it first"):
             IngestJob(spark, settings)
@@ -222,18 +230,11 @@ def test_a_loggers_file_is_imported_into_a_bucket_without_spark(
     assert capsys.readouterr().out.splitlines()[1::2] == ["26,26,22", "22", "1"]
 
 
-_BYTES: Final = {"Content-Type": "application/octet-stream"}
-"""Else moto takes what is put for a form."""
-
-
 def test_how_far_queries_have_read_is_read_from_a_bucket(moto: Moto) -> None:
     bucket = moto.make_bucket()
-    place = f"http://127.0.0.1:{moto.port}/{bucket}/lake-checkpoints/ingest/v1"
     about = '{"batchTimestampMs":5}'
     for name, text in (("offsets/7", f'v1\n{about}\n{{"mqtt.co2":{{"0":3}}}}'), ("commits/7", "v1\n{}")):
-        request = Request(f"{place}/{name}", text.encode(), _BYTES, method="PUT")  # noqa: S310 - http
-        with urlopen(request, timeout=30):  # noqa: S310
-            pass
+        moto.put(f"{bucket}/lake-checkpoints/ingest/v1/{name}", text)
     found = read_progress(f"s3a://{bucket}/lake-checkpoints", moto.options())
     assert found == [Progress("ingest", {"mqtt.co2": {0: 3}}, 5)]
     with pytest.raises(LakeError, match=r"no checkpoints at s3://.*/none: "):
@@ -253,3 +254,90 @@ def test_why_a_query_finds_nothing(moto: Moto, tmp_path: Path, capsys: pytest.Ca
     assert "no such bucket: nowhere at http://127.0.0.1" in error("--lake", "s3://nowhere/lake")
     config = moto.config(tmp_path / "cloud.toml", "s3://any/lake", free_port())
     assert "no connection to http://127.0.0.1" in error()
+
+
+@pytest.fixture
+def no_keys(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Nothing around has keys of S3; where a machine of Amazon's would be asked for its role's."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    # There it has nothing, as on a machine that has no role; elsewhere moto plays one that has.
+    place = f"http://127.0.0.1:{moto.port}/moto-api"
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", place)
+    return place
+
+
+def refused_keys(moto: Moto) -> list[tuple[Keys | None, str]]:
+    """Keys with which nothing can be done, and how that is said."""
+    key, _ = moto.new_keys("s3:*")
+    refused = r"http://127\S+ refuses the credentials; correct access_key and secret_key"
+    return [
+        ((key, "wrong"), refused),
+        (("AKIANOBODYS", SECRET), refused),
+        (moto.new_keys(), r"no permission for s3a?://bucket-\S+/lake at http://127\S+; the credentials need"),
+        (None, r"no credentials for http://127\S+; give access_key and secret_key in \[lake.storage\], or"),
+    ]
+
+
+def test_keys_that_are_refused_by_queries_and_imports(
+    moto: Moto, tmp_path: Path, no_keys: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, good = f"s3://{moto.make_bucket()}/lake", moto.new_keys("s3:*")
+
+    def runs(keys: Keys | None) -> bool:
+        config = moto.config(tmp_path / "cloud.toml", lake, keys=keys)
+        return query(["FROM runs", "--cloud", str(config), "--csv"]) == 0
+
+    def imports(keys: Keys | None) -> bool:
+        config = moto.config(tmp_path / "cloud.toml", lake, keys=keys)
+        files = ["--mapping", str(mapping_in(tmp_path)), str(file_in(tmp_path, lines(3)))]
+        return import_files([*files, "--cloud", str(config)]) == 0
+
+    def said() -> str:
+        return capsys.readouterr().err
+
+    refused = refused_keys(moto)
+    lists, reads = moto.new_keys("s3:ListBucket"), moto.new_keys("s3:ListBucket", "s3:GetObject")
+    with moto.asking_for_keys():
+        options = for_delta_rs(moto.options(keys=good))
+        write_deltalake(f"{lake}/runs", pa.table({"run": ["a"]}), storage_options=options)
+        for keys, words in refused:
+            assert not runs(keys)
+            assert re.search(f"lake {lake}: {words}", said())
+            assert not imports(keys)
+            assert re.search(words, said())
+            with pytest.raises(LakeError, match=words):
+                read_progress(lake, moto.options(keys=keys))
+        # Whoever may list sees that there is a table, and can't read it.
+        assert not runs(lists)
+        assert f"table runs can't be read: no permission for {lake} at http" in said()
+        assert runs(reads)
+        assert not imports(reads)
+        assert "no permission for " in said()
+
+
+def test_keys_that_are_refused_before_a_job_starts(
+    spark: SparkSession, settings: Settings, moto: Moto, no_keys: str
+) -> None:
+    java: Any = spark._jvm
+    java.System.setProperty("aws.ec2MetadataServiceEndpoint", no_keys)
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+
+    def tries(keys: Keys | None) -> None:
+        # In a bucket of its own: for each bucket Hadoop keeps the keys that it had first.
+        one = replace(in_bucket(spark, settings, moto), store=moto.options(keys=keys))
+        hadoop.unset("fs.s3a.access.key")
+        hadoop.unset("fs.s3a.secret.key")
+        s3.log_in(spark, one)
+        with moto.asking_for_keys():
+            s3.refuse_unsafe(spark, one)
+
+    try:
+        for keys, words in refused_keys(moto):
+            with pytest.raises(SettingsError, match=rf"^lake s3a://\S+/lake: {words}"):
+                tries(keys)
+        with pytest.raises(SettingsError, match=r"^lake s3a://\S+/lake: no permission for s3a://\S+/lake"):
+            tries(moto.new_keys("s3:ListBucket", "s3:GetObject"))
+        tries(moto.new_keys("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"))
+    finally:
+        java.System.clearProperty("aws.ec2MetadataServiceEndpoint")

@@ -6,16 +6,13 @@ meanwhile nothing that others may read shows a secret.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from urllib.request import urlopen
 
-import psutil
 import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.cimpl import Producer
@@ -32,6 +29,7 @@ from spark_jobs.settings import parse_command
 from tests.spark.programs import Program
 from tests.spark.records import reading
 from tests.spark.running import QUICK_JAVA, QUICK_PLANS
+from tests.spark.shown import shown
 from tests.support.config import config_text, cup
 from tests.support.mast import records, run_gateway
 from tests.support.secured_kafka import SecuredBroker
@@ -227,26 +225,8 @@ def seen(place: Path, ui: int, jobs: Program) -> list[str]:
     secrets = [PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"'), "sesame", key]
     secrets += [MASTER, gateway_key(MASTER, "mast-99", 1)]
     named = {"master.key", "password", "key.password", "jobs.key", "jobs.locked.key"}
-    texts = {str(file): file.read_bytes().decode(errors="replace")
-             for file in place.rglob("*") if file.is_file() and file.name not in named}  # fmt: skip
-    tree = [psutil.Process(jobs.pid), *psutil.Process(jobs.pid).children(recursive=True)]
-    for process in tree:
-        with contextlib.suppress(psutil.Error):
-            texts[f"command line of {process.pid}"] = " ".join(process.cmdline())
-    base = f"http://127.0.0.1:{ui}"
-    application = json.loads(fetched(f"{base}/api/v1/applications"))[0]["id"]
-    api = f"{base}/api/v1/applications/{application}"
-    pages = [f"{base}/{page}/" for page in ("environment", "StreamingQuery", "SQL", "jobs")]
-    texts |= {
-        page: fetched(page) for page in (*pages, f"{api}/environment", f"{api}/sql?details=true&length=99")
-    }
+    texts = shown(place, named, ui, jobs)
     assert "ConsumerConfig values" in texts[str(place / "log")], "the clients' configuration is in no log"
-    assert "kafka" in texts[f"{api}/sql?details=true&length=99"].lower(), "no plan with Kafka is shown"
-    assert any("SparkListenerSQLExecutionStart" in text for name, text in texts.items() if "/events/" in name)
+    (plans,) = (text for name, text in texts.items() if "/sql?details" in name)
+    assert "kafka" in plans.lower(), "no plan with Kafka is shown"
     return [name for name, text in texts.items() if any(secret in text for secret in secrets)]
-
-
-def fetched(url: str) -> str:
-    with urlopen(url, timeout=200) as answer:  # noqa: S310 - Spark's own interface
-        text: str = answer.read().decode(errors="replace")
-    return text
