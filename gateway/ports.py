@@ -10,8 +10,7 @@ import msgspec
 
 from cloud.errors import Undelivered as Undelivered
 from cloud.wire.identities import RUN_HEADER
-from drivers.interface import Clock as Clock
-from drivers.interface import Driver as Driver
+from drivers.interface import Clock as Clock, Driver as Driver
 
 T = TypeVar("T")
 REPLAYED: Final = ("replayed", b"1")

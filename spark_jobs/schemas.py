@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import types as T  # noqa: N812 - as functions are F
+from pyspark.sql import types as T
 
 _STRING: Final = T.StringType()
 _HEADERS: Final = T.ArrayType(

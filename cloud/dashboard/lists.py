@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from cloud.dashboard.frame import around, card, is_open, missing, page
-from cloud.dashboard.frame import table as table_of
+from cloud.dashboard.frame import around, card, is_open, missing, page, table as table_of
 from cloud.errors import CloudError
 from cloud.masts.accounts import PAYLOADS, RUNS, balance, freshness
 from cloud.masts.mast import DEVIATING

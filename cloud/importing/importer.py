@@ -18,8 +18,7 @@ from typing import Any, Final, TypeVar
 import pyarrow.dataset as ds
 
 from cloud.importing.logger_file import BadLine, Rows, read_rows
-from cloud.importing.mapping import Channel
-from cloud.importing.mapping import Mapping as FileMapping
+from cloud.importing.mapping import Channel, Mapping as FileMapping
 from cloud.importing.records import PLACE, ChannelRecord, Span, joined, moment_of, site_row
 from cloud.importing.tables import CHANNELS, IMPORTS, QUARANTINE, READINGS, SITES, STATISTICS, LakeTables
 from cloud.importing.values import (

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from cloud.importing.mapping import DRIVER, Channel, File, Site
-from cloud.importing.mapping import Mapping as FileMapping
+from cloud.importing.mapping import DRIVER, Channel, File, Mapping as FileMapping, Site
 from cloud.wire.number_set import NumberSet
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,8 +7,7 @@ and no schema refers to itself. Source: Apache Avro 1.11.1, Specification, "Bina
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from struct import Struct
-from struct import error as StructError  # noqa: N812 - an exception's name
+from struct import Struct, error as StructError
 from typing import Any, Final
 
 import msgspec

@@ -22,12 +22,12 @@ from cloud.wire.fields import (
     check_label,
     check_name,
     convert,
+    format_time as format_time,
+    parse_time as parse_time,
     split_object,
     time_of,
     to_json,
 )
-from cloud.wire.fields import format_time as format_time
-from cloud.wire.fields import parse_time as parse_time
 from cloud.wire.quantities import unit_problem
 
 VERSION: Final = 1

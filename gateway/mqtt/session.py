@@ -23,8 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from cloud.backoff import Backoff
 from gateway.config.model import MqttConfig
-from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC
-from gateway.mqtt.broker_drops import BrokerDrops
+from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC, BrokerDrops
 from gateway.mqtt.buffered_client import BufferedClient, is_local
 from gateway.mqtt.subscriptions import Subscriptions
 from gateway.ports import Ack, Message, OwnTopics

@@ -24,8 +24,7 @@ import msgspec
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command

@@ -14,8 +14,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.anomaly.model import ModelError, Packed
 from spark_jobs.anomaly.scoring import ready

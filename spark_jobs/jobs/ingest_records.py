@@ -13,8 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 
 from cloud.wire.identities import Identities
 from spark_jobs import metrics

@@ -11,8 +11,7 @@ import logging
 import time
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.frames import few_of, kept
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS

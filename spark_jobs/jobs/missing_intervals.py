@@ -14,8 +14,7 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.frames import computed, empty_frame, few_of, kept
 from spark_jobs.intervals import DAY_US, FOREVER_US, SECOND_US, day_of

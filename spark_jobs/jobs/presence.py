@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.reading_records import IMPORT_RUN
 from spark_jobs.files import Files

@@ -15,8 +15,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs import s3
 from spark_jobs.anomaly.card import model_card, model_section

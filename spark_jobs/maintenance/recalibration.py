@@ -16,8 +16,7 @@ from operator import or_
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from cloud.wire.channel_records import ChannelRecord
 from spark_jobs.maintenance.table_files import Part, parts

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.files import Files
 from spark_jobs.sinks.delta import snapshot

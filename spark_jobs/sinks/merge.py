@@ -11,8 +11,7 @@ from datetime import date
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.frames import rows_frame
 from spark_jobs.intervals import day_of, moment_of

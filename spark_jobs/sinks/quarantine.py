@@ -16,8 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from spark_jobs.frames import rows_frame
 from spark_jobs.intervals import moment_of

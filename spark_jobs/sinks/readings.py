@@ -23,8 +23,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.identities import NOBODY, Identities
 from spark_jobs.frames import rows_frame

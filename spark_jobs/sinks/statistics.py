@@ -12,8 +12,7 @@ from collections.abc import Collection
 from typing import Final
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.schemas import STATISTICS
 from spark_jobs.sinks.merge import NOW, delete_rows, differs, merge_rows, of_intervals, starts_of

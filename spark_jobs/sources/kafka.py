@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.kafka_access import require_access
 from spark_jobs.settings import Settings

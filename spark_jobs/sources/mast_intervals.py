@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.frames import few_of, one_of
 from spark_jobs.intervals import SECOND_US, day_of, moment_of

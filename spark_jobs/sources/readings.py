@@ -7,8 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 
 from cloud.wire.number_set import NumberSet
 from spark_jobs.frames import few_of, one_of

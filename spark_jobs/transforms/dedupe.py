@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, Window, functions as F
 
 from spark_jobs.schemas import QUARANTINE
 from spark_jobs.transforms.packing import IDENTITY

@@ -11,8 +11,7 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import Column, DataFrame, functions as F
 
 from cloud.wire.reading_records import CHANNEL_ID, GATEWAY_ID, RUN_ID
 from spark_jobs.schemas import MESSAGES

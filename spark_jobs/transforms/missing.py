@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from spark_jobs.intervals import DAY_US, FOREVER_US, SECOND_US
 from spark_jobs.transforms.dedupe import joined_ranges

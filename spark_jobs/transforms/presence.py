@@ -19,8 +19,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import Column, DataFrame, functions as F
 
 from cloud.wire import seq_accounting as accounts
 from cloud.wire.avro_readings import NO_SCHEMAS, plain

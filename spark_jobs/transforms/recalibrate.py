@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import Column, functions as F
 
 from cloud.wire.reading_records import FAIL, NOT_EVALUATED, SUSPECT
 

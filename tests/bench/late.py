@@ -21,8 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.schemas import READINGS, STATISTICS, Table

@@ -20,8 +20,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.mqtt.broker_drops import TOPIC, BrokerDrops
 from gateway.ports import Message
 from tests.integration.test_mqtt_link import send
-from tests.integration.test_third_party import forwarding, readings, settled
-from tests.integration.test_third_party import send as send_all
+from tests.integration.test_third_party import forwarding, readings, send as send_all, settled
 from tests.support.forwarding import Link, running
 from tests.support.mast import records
 from tests.support.servers import eventually, unique_name

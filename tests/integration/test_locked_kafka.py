@@ -45,8 +45,7 @@ from tests.integration.test_docs import blocks
 from tests.integration.test_third_party import foreign_reading
 from tests.support.config import config_text, cup
 from tests.support.mast import GatewayProcess, is_signed, published, records
-from tests.support.mqtt_device import CONNECTED, connect, device, puback
-from tests.support.mqtt_device import publish as publish_packet
+from tests.support.mqtt_device import CONNECTED, connect, device, puback, publish as publish_packet
 from tests.support.secured_kafka import SecuredBroker
 from tests.support.servers import eventually, fieldgate
 

@@ -19,8 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gateway.commands.arguments import OK, CommandError, os_problem
-from gateway.commands.provision import certificates
-from gateway.commands.provision import mosquitto_files as files
+from gateway.commands.provision import certificates, mosquitto_files as files
 from gateway.commands.provision.mosquitto_files import Device
 from gateway.system.atomic_file import Ownership, write_atomic, write_secret
 

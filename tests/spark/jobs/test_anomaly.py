@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.anomaly.model import Packed

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 from delta.exceptions import ConcurrentDeleteReadException
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own name for it
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs import schemas
 from spark_jobs.errors import SettingsError

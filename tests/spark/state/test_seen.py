@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spark_jobs.state.seen import Ranges, SeenRanges
 from spark_jobs.transforms.packing import identities_of, ranges_of

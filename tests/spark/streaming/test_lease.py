@@ -19,10 +19,16 @@ from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.ingest import LEASE, TABLES
 from spark_jobs.schemas import SEEN, STATUS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks import delta
-from spark_jobs.sinks import readings as readings_sink
-from spark_jobs.sinks.delta import FencedError, ensure_table, fence, table_version, write_once, writing_as
-from spark_jobs.sinks.delta import write as write_plainly
+from spark_jobs.sinks import delta, readings as readings_sink
+from spark_jobs.sinks.delta import (
+    FencedError,
+    ensure_table,
+    fence,
+    table_version,
+    write as write_plainly,
+    write_once,
+    writing_as,
+)
 from spark_jobs.sinks.readings import BatchCounts, IngestSink
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.streaming import lease as lease_module

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession, functions as F
 
 from cloud.wire.reading_records import Reading
 from spark_jobs.transforms.statistics import begin_of, interval_statistics, touched_intervals

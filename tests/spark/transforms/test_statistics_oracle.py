@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from hypothesis import given, strategies as st
+from pyspark.sql import SparkSession, functions as F
 
 from drivers.hall_anemometer import HallAnemometerOptions, wind_speed_mps
 from spark_jobs.transforms.statistics import begin_of, interval_statistics

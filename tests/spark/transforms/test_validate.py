@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from cloud.wire.avro_readings import plain

@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from buffer.blocks import ZSTD, Block, DamagedBlockError, Dictionary, learn, make
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from buffer import tables

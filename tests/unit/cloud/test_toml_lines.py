@@ -6,8 +6,7 @@ import tomllib
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cloud.toml_lines import KeyPath, Lines, Place, Scan, split_key
 

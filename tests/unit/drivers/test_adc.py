@@ -6,8 +6,7 @@ import threading
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from drivers.ads1115 import FULL_SCALE_V, AdcInput, AdcOptions, AdcPins, Conversion, adc_pins
 from drivers.bp20 import Bp20, Bp20Options

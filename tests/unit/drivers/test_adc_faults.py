@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from drivers.ads1115 import AdcOptions, AdcPins
-from drivers.bp20 import TYPE as BP20
-from drivers.bp20 import Bp20, Bp20Options, SupplyOptions
+from drivers.bp20 import TYPE as BP20, Bp20, Bp20Options, SupplyOptions
 from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.interface import Board, Measurement, ReadError
-from drivers.pyranometer import TYPE as PYRANOMETER
-from drivers.pyranometer import Pyranometer, PyranometerAdcOptions, PyranometerOptions
+from drivers.pyranometer import TYPE as PYRANOMETER, Pyranometer, PyranometerAdcOptions, PyranometerOptions
 from tests.support.masts import fitted, sample, simulated
 from tests.unit.drivers.test_adc import Wires, opened
 

@@ -6,8 +6,7 @@ from array import array
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from drivers.dht11 import Dht11, Dht11Options, frame_values
 from drivers.emulation.dht import EmulatedDht11, dht11_frame, frame_edges

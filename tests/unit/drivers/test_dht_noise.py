@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from drivers.emulation.dht import dht11_frame, frame_edges
 from drivers.interface import ChecksumError, DriverError, ReadError

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import adafruit_scd4x
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from drivers.driver_type import Nameplate
 from drivers.emulation.i2c import EmulatedI2c

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from drivers.ads1115 import FULL_SCALE_V, AdcOptions
 from drivers.driver_type import Nameplate, OptionError

@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 from cloud.config import DashboardUser
 from cloud.dashboard.audience import Audience
 from cloud.dashboard.marks import MarkBook, of_channel
-from cloud.dashboard.over_time import VALUE, marked
-from cloud.dashboard.over_time import series as drawn_series
+from cloud.dashboard.over_time import VALUE, marked, series as drawn_series
 from cloud.dashboard.views.drawn import draw
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.kafka.run_accounts import LOST_RECORD, NO_RECORD, Books, RunAccount
 from cloud.wire.reading_records import Reading, dead_letter, encode_dead_letter, encode_reading

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.lake.query import run
 from cloud.lake.tables import open_lake, open_lakes

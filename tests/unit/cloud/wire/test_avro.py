@@ -11,8 +11,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloud.wire import avro
 

@@ -11,8 +11,7 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from cloud.wire.avro_readings import (
     NO_SCHEMAS,

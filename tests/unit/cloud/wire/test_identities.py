@@ -8,8 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.number_set import NumberSet
 from cloud.wire.seq_accounting import ChannelBalance, held_of_channels

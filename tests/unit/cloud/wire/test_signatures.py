@@ -5,8 +5,7 @@ from __future__ import annotations
 import hmac
 from hashlib import sha256
 
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from cloud.wire.identities import gateway_key, proving_run
 from cloud.wire.signatures import MAC_HEADER, sign, signature, signing_key

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.ads1115 import FULL_SCALE_V, AdcOptions

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.boards.pi import PiBoard
@@ -35,8 +34,7 @@ from drivers.generic.modbus_registers import (
 )
 from drivers.interface import BoardError, ChecksumError, ReadError, SilentError
 from tests.support.masts import AS_FAST_AS_POSSIBLE, SECOND_NS, fitted, replayed, simulated
-from tests.support.modbus_simulator import Cable
-from tests.support.modbus_simulator import simulated as simulator
+from tests.support.modbus_simulator import Cable, simulated as simulator
 
 WHOLE: Sequence[RegisterType] = ("u16", "s16", "u32", "s32", "u64", "s64")
 KINDS = st.sampled_from((*WHOLE, "f32", "f64"))

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from drivers.hardware import gpio_chip, gpio_output
 from drivers.hardware.gpio_chip import ChipCounter, NoHeaderChipError

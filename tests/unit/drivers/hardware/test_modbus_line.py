@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from drivers.boards.pi import PiBoard
 from drivers.emulation.modbus import EmulatedModbus, crc16, respond

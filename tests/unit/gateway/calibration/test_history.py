@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cloud.wire.channel_records import ChannelRecord, Period, parse_channel
 from gateway.calibration.history import MAX_PERIODS, CalibrationHistory, UnreadableHistory, read_history

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel, parse_channel
 from cloud.wire.reading_records import encode_reading, parse_reading

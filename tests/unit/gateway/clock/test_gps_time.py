@@ -20,8 +20,7 @@ from gateway.clock.system_clock import since_boot_ns
 from gateway.config import load
 from tests.support.config import PLACE, baro, config_text, sensor, write_config
 from tests.support.servers import eventually
-from tests.unit.drivers.test_gpsd import RealGpsd, real_gpsd
-from tests.unit.drivers.test_gpsd import Receiver as Satellites
+from tests.unit.drivers.test_gpsd import RealGpsd, Receiver as Satellites, real_gpsd
 from tests.unit.gateway.clock.test_manual_time import BOOTED_MS, taking
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.reading_records import Reading, encode_reading, parse_reading
 from gateway.clock.repair import boot_of, mark_unsynced, repaired, unmarked

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from gateway.commands.support.bundle import MAX_BYTES, MAX_PART_BYTES, Part, archive, files_of
 from gateway.commands.support.parts import Request, _part, gathered

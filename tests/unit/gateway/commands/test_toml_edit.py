@@ -9,8 +9,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gateway.commands.commissioning.toml_edit import (
     ORDER,

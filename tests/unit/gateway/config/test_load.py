@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from annotated_types import Ge, Le
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from drivers.boards.pi import PiOptions
 from drivers.boards.replay import ReplayColumn, ReplayOptions

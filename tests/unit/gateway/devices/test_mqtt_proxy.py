@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.config.bridges.model import MqttProxyConfig
-from gateway.devices import entry as entry_module
-from gateway.devices import mqtt_access, mqtt_connection, mqtt_server
+from gateway.devices import entry as entry_module, mqtt_access, mqtt_connection, mqtt_server
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.mqtt_access import MqttAccess
 from gateway.devices.mqtt_server import MqttServer

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from cloud.wire.reading_records import DeadLetter, Reading, encode_reading, parse_dead_letter, parse_reading

@@ -7,13 +7,18 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.reading_records import InvalidReading
 from gateway.config.bridges.model import DropIf, ForwardConfig
-from gateway.mqtt.payload import AbsentValue, Measured, parse, parse_number, unwanted
-from gateway.mqtt.payload import measure as measure_parsed
+from gateway.mqtt.payload import (
+    AbsentValue,
+    Measured,
+    measure as measure_parsed,
+    parse,
+    parse_number,
+    unwanted,
+)
 
 NUMBER = ForwardConfig("t", "number", "temperature")
 JSON = ForwardConfig("t", "json", "temperature", path="data.values.1", time_path="at")

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from gateway.clock.manual_time import ManualTime
 from gateway.status import StatusPage, StatusSource, control_socket, phone_control

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gateway.system.watchdog import Heartbeat, Watchdog, sleeps_in_kernel
 from tests.support.servers import eventually

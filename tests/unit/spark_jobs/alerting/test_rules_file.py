@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.alert_records import AlertRecord
 from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Silent, Stuck, Threshold, alert_id

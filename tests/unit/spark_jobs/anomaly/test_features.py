@@ -6,8 +6,7 @@ from math import log
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spark_jobs.anomaly.features import Group, Layout, Scaler, features_of, layout_of
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, gather

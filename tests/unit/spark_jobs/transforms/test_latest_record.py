@@ -7,8 +7,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cloud.wire.fields import InvalidFields
 from spark_jobs.transforms.latest_record import Row, calibration, furthest_run, last_status, revised
