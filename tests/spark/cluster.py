@@ -19,6 +19,8 @@ def _daemon(name: str, log: Path, *arguments: str) -> Child:
         "SPARK_LOCAL_IP": "127.0.0.1",
         # spark-class finds Spark through it.
         "PYSPARK_PYTHON": sys.executable,
+        # As docs/operate-cluster.md has it: jobs get the time to end their batches.
+        "SPARK_WORKER_OPTS": "-Dspark.worker.driverTerminateTimeout=45s",
     }
     command = [str(binaries / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     return Child(command, log, environment=environment)

@@ -37,6 +37,19 @@ QUICK = (
 """Options of programs that live for seconds."""
 
 
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+def javas_of(pid: int, main_class: str) -> list[psutil.Process]:
+    """The Java processes of a class that a process started, or what it started."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if main_class in child.cmdline():
+                found.append(child)
+    return found
+
+
 def run_command(settings: Settings, *more: str) -> list[str]:
     """``jobs run`` on these settings."""
     return [
@@ -96,12 +109,7 @@ class Program:
 
     def executors(self) -> list[psutil.Process]:
         """The executors' Java, where the master starts some of their own."""
-        found = []
-        for child in psutil.Process(self.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in child.cmdline():
-                    found.append(child)
-        return found
+        return javas_of(self.pid, EXECUTOR)
 
     def ends(self, deadline_s: float = 300.0) -> int:
         """The exit status, once it has one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 
 from spark_jobs.settings import parse_command, parse_run
 
-_MANIFESTS = Path(__file__).resolve().parents[3] / "systemd" / "container" / "kubernetes.yaml"
+_PROJECT = Path(__file__).resolve().parents[3]
+_MANIFESTS = _PROJECT / "systemd" / "container" / "kubernetes.yaml"
 
 
 @cache
@@ -65,6 +67,16 @@ def test_each_driver_runs_a_command(name: str, tmp_path: Path, monkeypatch: pyte
     assert settings.lake == "s3a://masts/lake"
     assert settings.master == ("k8s://https://kubernetes.default.svc" if name == "tables" else "local[2]")
     assert pods()[name]["terminationGracePeriodSeconds"] > 30
+
+
+def test_executors_come_and_go_as_the_page_has_it() -> None:
+    """What a standalone cluster was tried with (tests/spark/platform/test_standalone.py)."""
+    page = (_PROJECT / "docs" / "operate-cluster.md").read_text()
+    (block,) = re.findall(r"^```properties\n(spark\.dynamicAllocation.*?)^```$", page, re.M | re.S)
+    printed = dict(line.split() for line in block.splitlines())
+    assert printed.items() <= spark_conf().items()
+    # With an executor goes what a query keeps there, but for these.
+    assert printed["spark.decommission.enabled"] == printed["spark.storage.decommission.enabled"] == "true"
 
 
 def test_what_the_manifests_name_is_there() -> None:
