@@ -18,7 +18,15 @@ from confluent_kafka.cimpl import NewTopic
 from cloud.local.kafka_broker import LocalBroker
 from spark_jobs.settings import Settings
 from tests.spark.cluster import standalone_cluster
-from tests.spark.programs import EXECUTOR, Flow, assert_tables_hold, javas_of, jobs_program, wait_for_rows
+from tests.spark.programs import (
+    CHANNELS,
+    EXECUTOR,
+    Flow,
+    assert_tables_hold,
+    javas_of,
+    jobs_program,
+    wait_for_rows,
+)
 from tests.spark.records import reading, rows_of
 from tests.support.servers import eventually
 
@@ -91,9 +99,10 @@ def test_what_the_queries_keep_outlives_an_executor_that_isnt_needed_any_more(
             flow.stop()
             wait_for_rows(place, len(flow.produced))
             eventually(executors, 300, until=lambda count: count == 1)
-            _, channel, _, last = max(flow.produced, key=lambda identity: identity[3])
+            last = max(seq for *_, seq in flow.produced)
             for seq in range(last + 1, last + 200):
-                flow.send(reading(seq, 7.5, channel=channel))
+                for channel in CHANNELS:
+                    flow.send(reading(seq, 7.5, channel=channel))
             assert flow.flush() == 0
             # Intervals that the new readings ended: the state was read.
             eventually(lambda: _newest(place), 300, until=lambda end: end >= _open_from(flow, place))
