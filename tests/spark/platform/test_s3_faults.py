@@ -119,7 +119,8 @@ def own_names() -> tuple[str, ...]:
     """Starts a program as on a machine of its own: the first of its processes, on a host of the same name."""
     # No name server knows that name.
     script = 'hostname writer && SPARK_LOCAL_IP=127.0.0.1 exec "$@"'
-    return ("unshare", "--pid", "--uts", "--fork", "--kill-child", "sh", "-c", script, "sh")
+    # Java looks its Python workers up in /proc.
+    return ("unshare", "--pid", "--mount-proc", "--uts", "--fork", "--kill-child", "sh", "-c", script, "sh")
 
 
 @pytest.fixture
