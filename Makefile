@@ -105,6 +105,7 @@ run: setup
 
 # ARGS='--release trixie --arch arm64' for one of them; ARGS='--product cloud' for the jobs' (740 MB each, after make jars).
 deb: packages-dev $(VENV)/.installed-dev
+	@.ci/install-packages deb
 	@$(BIN)/python systemd/debian/build.py $(ARGS)
 
 lint:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from drivers.hardware.child_python import child_environment
 from drivers.hardware.socket_lines import SocketLines
 from drivers.interface import BoardError, ReadError
 
@@ -63,6 +64,7 @@ class DhtLine:
                     [sys.executable, "-P", _PROGRAM, f"D{self._pin}"],
                     stdin=its.fileno(),
                     stdout=its.fileno(),
+                    env=child_environment(),
                     start_new_session=True,  # Ctrl-C is the gateway's
                 )
         except OSError as error:

@@ -37,8 +37,8 @@ class CallbackCounter:
             self._release(gpio)
             raise BoardError(
                 f"BCM pin {pin} can't be watched for edges ({error}): on kernels from 6.6 on and on a Pi 5 "
-                "RPi.GPIO fails so, install fieldgate's extra 'pi' (rpi-lgpio) in its place; else another "
-                "program has the pin"
+                'RPi.GPIO fails so: [board] counting = "auto" counts without it, or rpi-lgpio in its place; '
+                "else another program has the pin"
             ) from error
         self._gpio = gpio
 

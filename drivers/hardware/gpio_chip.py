@@ -22,6 +22,8 @@ from drivers.interface import BoardError, Edges, ReadError
 
 HEADER_LABELS: Final = ("pinctrl-bcm2835", "pinctrl-bcm2711", "pinctrl-rp1")
 """Labels of the chip with the header's pins: up to Pi 3 and Zero, Pi 4, Pi 5. Its lines are BCM pins."""
+HEADER_COMPATIBLE: Final = frozenset({"brcm,bcm2835-gpio", "brcm,bcm2711-gpio", "raspberrypi,rp1-gpio"})
+"""The same chips as the device tree names them (Linux, Documentation/devicetree/bindings/pinctrl)."""
 
 CHIPINFO: Final = struct.Struct("32s32sI")
 LINE_INFO: Final = struct.Struct("32s32sIIQ160s4I")
@@ -226,13 +228,13 @@ def _gapless_tail(numbers: list[int]) -> int:
 
 def open_header(kernel: Kernel) -> int:
     """A file descriptor of the chip with the header's pins. Raises NoHeaderChipError, BoardError."""
-    refused = ""
+    refused = []
     for path in kernel.chips():
         try:
             fd = kernel.open(path)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM):
-                refused = path
+                refused.append(path)
             continue
         answer = bytearray(CHIPINFO.size)
         try:
@@ -244,10 +246,28 @@ def open_header(kernel: Kernel) -> int:
             return fd
         kernel.close(fd)
     if refused:
+        header = header_chip()
+        path = header if header in refused else refused[0]
         raise BoardError(
-            f"{refused} may not be opened: add this program's user to the group 'gpio' and start it again"
+            f"{path} may not be opened: this program's user must be in its group 'gpio', which the package's "
+            "60-fieldgate.rules gives it (fieldgate doctor)"
         )
     raise NoHeaderChipError("there is no /dev/gpiochip* with a Raspberry Pi's header pins")
+
+
+def header_chip(root: Path = Path("/")) -> str | None:
+    """Returns the path of the chip with the header's pins, by its node in the device tree; None without one.
+
+    Nothing is opened, so it works without any rights.
+    """
+    for chip in sorted(root.glob("sys/bus/gpio/devices/gpiochip*")):
+        try:
+            compatible = (chip / "of_node/compatible").read_text()
+        except OSError:
+            continue
+        if not HEADER_COMPATIBLE.isdisjoint(compatible.split("\0")):
+            return f"/dev/{chip.name}"
+    return None
 
 
 def _consumer(pin: int) -> str:

@@ -19,7 +19,8 @@ from drivers.hardware.quiet_import import quiet_import
 from drivers.interface import BoardError
 
 _REMEDY: Final = (
-    "pins need a Raspberry Pi and fieldgate's extra 'pi' (rpi-lgpio) or, on kernels before 6.6, 'pi-legacy'; "
+    "pins need a Raspberry Pi; a kernel from 5.10 on counts pulses by itself, an older one needs RPi.GPIO "
+    "(Debian's python3-rpi.gpio, or the extra 'pi-legacy'); "
     'elsewhere use [board] kind = "simulated" or "replay"'
 )
 _MODULE: Final = "RPi.GPIO"

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import SUPPORT_TOPIC
+from drivers.hardware.child_python import child_environment
 from gateway.ports import Record
 from gateway.remote.actions import Action, NotDone, no_arguments
 
@@ -61,7 +62,11 @@ def made_by_command(config: Path, stopping: threading.Event) -> Make:
                 *("-c", str(config), "--lines", str(lines), "--timeout", str(_KAFKA_S)),
             ]
             with subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=child_environment(),
             ) as process:
                 _wait(process, stopping)
                 errors = process.stderr.read() if process.stderr is not None else b""

@@ -13,10 +13,10 @@ from buffer.files import free_bytes
 
 
 @cache
-def installed_version() -> str | None:
-    """Of this package; None where it isn't installed, or only copied."""
+def installed_version(package: str = "fieldgate") -> str | None:
+    """Returns the version of a Python package; None where it isn't installed, or only copied."""
     try:
-        return version("fieldgate")
+        return version(package)
     except PackageNotFoundError:
         return None
 

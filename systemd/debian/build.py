@@ -25,7 +25,7 @@ from control import commit_time, copyright_of, version, write  # noqa: E402
 from manual import roff  # noqa: E402
 from products import GATEWAY, PRODUCTS, Product  # noqa: E402
 from targets import MACHINES, RELEASES, Target  # noqa: E402
-from tree import Stage, StageError, stage  # noqa: E402
+from tree import Stage, StageError, stage, strip  # noqa: E402
 from wheels import NoWheelError, fetch  # noqa: E402
 
 
@@ -44,6 +44,7 @@ def build(
         staged.top.chmod(0o755)
         stage(staged, root, product, wheels, root / ".jars")
         if product is GATEWAY:
+            strip(staged, target)
             commands = command_line()
             completion = PurePosixPath("usr/share/bash-completion/completions/fieldgate")
             staged.write(completion, bash(commands).encode())

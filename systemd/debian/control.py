@@ -12,7 +12,7 @@ from email.parser import BytesParser
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from products import GATEWAY, Product
+from products import Product
 from targets import Target
 from tree import Stage
 
@@ -65,10 +65,6 @@ def control(product: Product, target: Target, full_version: str, size_kib: int) 
     """The control file. Python is pinned to one minor version: the C extensions inside are for that one."""
     python = target.release.python
     major, minor = python.split(".")
-    recommends = "mosquitto" if product is GATEWAY else ""
-    if product is GATEWAY and target.architecture != "amd64":
-        # A PC has no such pins, and its Debian no such packages.
-        recommends = f"python3-rpi-lgpio | python3-rpi.gpio, {recommends}"
     return "".join(
         f"{key}: {value}\n"
         for key, value in (
@@ -78,7 +74,7 @@ def control(product: Product, target: Target, full_version: str, size_kib: int) 
             ("Maintainer", "fieldgate <fieldgate@fieldgate.invalid>"),
             ("Installed-Size", size_kib),
             ("Depends", f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), {product.depends}"),
-            ("Recommends", recommends),
+            ("Recommends", product.recommends),
             ("Suggests", product.suggests),
             ("Section", "science"),
             ("Priority", "optional"),

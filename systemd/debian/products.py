@@ -13,7 +13,8 @@ _OURS: Final = ("buffer", "cloud", "drivers", "gateway")
 class Product:
     """A package: its name, our folders and the extras of pyproject.toml in it, and what of systemd/ it has.
 
-    ``depends`` are Debian's packages besides Python; ``units`` is a folder of systemd/, empty for itself.
+    ``depends``, ``recommends``, ``suggests`` are Debian's packages besides Python; ``units`` is a folder of
+    systemd/, empty for itself.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Product:
     units: str
     scripts: str
     depends: str
+    recommends: str
     suggests: str
     description: str
 
@@ -60,6 +62,7 @@ GATEWAY: Final = Product(
     units="",
     scripts="scripts",
     depends="iproute2, python3-systemd, systemd",
+    recommends="mosquitto",
     suggests="gpsd, i2c-tools",
     description="""\
 gateway for wind and solar met masts
@@ -77,6 +80,7 @@ CLOUD: Final = Product(
     units="jobs",
     scripts="scripts-cloud",
     depends="default-jre-headless, procps, systemd",
+    recommends="",
     suggests="",
     description="""\
 Spark jobs of wind and solar met masts

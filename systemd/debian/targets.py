@@ -29,6 +29,11 @@ class Target:
         return MACHINES[self.architecture]
 
     @property
+    def strip(self) -> str:
+        """The program of Debian's binutils that strips this machine's libraries, wherever it runs."""
+        return f"{self.machine}-linux-gnu-strip"
+
+    @property
     def name(self) -> str:
         """For people and directories: ``bookworm-arm64``."""
         return f"{self.release.name}-{self.architecture}"

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from products import GATEWAY, Product
+from targets import Target
 
 _UNITS: Final = r"[^/]+\.(?:service|socket|timer|path|target|mount)"
 _PLACES: Final = tuple(
@@ -38,8 +39,11 @@ _PLACES: Final = tuple(
 )
 _LEFT_OUT: Final = re.compile(
     r"zstandard/(?:_cffi\.|backend_cffi\.).+|confluent_kafka/kafkatest/.+|pyspark/(?:examples|data)/.+|.+\.cmd"
+    r"|adafruit_blinka/.+/libgpiod_pulsein(?:64)?"
 )
-"""What nobody can use: zstandard's second backend wants cffi, Confluent's test programs a test."""
+"""What nobody can use: zstandard's second backend wants cffi, Confluent's test programs a test; Python times
+a DHT11's line, not Blinka's programs for ARM."""
+_ELF: Final = b"\x7fELF"
 _PROGRAM: Final = re.compile(r"pyspark/s?bin/.+")
 _LAUNCHER: Final = '''\
 #!/usr/bin/python3 -I
@@ -155,6 +159,20 @@ def stage(stage: Stage, root: Path, product: Product, wheels: Iterable[Path], ja
     launcher = _LAUNCHER.format(name=product.name, children=children)
     stage.write(PurePosixPath("usr/bin") / product.name, launcher.encode(), 0o755)
     stage.compressed(product.documents / "changelog", (root / "CHANGELOG.md").read_text(encoding="utf-8"))
+
+
+def strip(stage: Stage, target: Target) -> None:
+    """Take symbols that only a debugger reads out of the libraries: wheels of some projects are mostly that.
+
+    Raises StageError where the target's binutils aren't installed.
+    """
+    named = (stage.top / path for path in stage.files() if ".so" in path.suffixes)
+    libraries = [path for path in named if path.read_bytes().startswith(_ELF)]
+    try:
+        subprocess.run([target.strip, "--strip-unneeded", *map(str, libraries)], check=True)
+    except FileNotFoundError as error:
+        package = f"binutils-{target.machine.replace('_', '-')}-linux-gnu"
+        raise StageError(f"there is no {target.strip}: sudo apt-get install {package}") from error
 
 
 def unpack(stage: Stage, library: PurePosixPath, wheel: Path) -> None:

@@ -62,9 +62,10 @@ def _lines(finding: Finding, width: int | None) -> Iterable[Text]:
         yield state + Text(finding.subject)
         found = _wrapped(finding.found, width, indent)
     else:
-        indent = 16
+        indent = 18
         first, *found = _wrapped(finding.found, width, indent)
-        yield state + Text(f"{finding.subject:<8}{first.strip()}")
+        # The longest subjects are identity, registry and downlink.
+        yield state + Text(f"{finding.subject:<10}{first.strip()}")
     yield from map(Text, found)
     if finding.remedy is not None:
         yield from (Text(line, style="bold") for line in _wrapped(finding.remedy, width, indent))

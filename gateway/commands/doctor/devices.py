@@ -7,16 +7,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from drivers.hardware.gpio_chip import header_chip
 from drivers.registry import driver_type
-from gateway.commands.doctor.findings import Finding
-from gateway.commands.doctor.host import Host
+from gateway.commands.doctor.findings import RESTART, Finding
+from gateway.commands.doctor.host import SERVICE, Host
 from gateway.config import SensorConfig
 
 _PIN: Final = re.compile(r"BCM pin (\d+)")
 _ADDRESS: Final = re.compile(r"I2C address 0x([0-9a-f]{2})")
 _SERIAL: Final = re.compile(r"serial port (/\S+)")
+_COUNTS: Final = (5, 10)
+"""The first kernel that numbers a pin's edges (linux/gpio.h, second version)."""
 _NEW_KERNEL: Final = (6, 6)
-"""From here on RPi.GPIO 0.7.1 can't watch edges: the sysfs interface that it uses has other numbers."""
+"""The first kernel on which RPi.GPIO 0.7.1 can't watch edges: sysfs, which it uses, has other numbers."""
 _I2C_ON: Final = re.compile(r"^\s*dtparam=(?:[^#\n]*,)?i2c(?:_arm|1)?(?:=(?:on|true|yes|1))?\s*(?:,|$)", re.M)
 
 
@@ -56,14 +59,12 @@ def needs(sensors: Iterable[SensorConfig]) -> Needs:
     )
 
 
-def findings(
-    host: Host, wired: Needs, *, kernel_counts: bool = False, relays: bool = False
-) -> Iterator[Finding]:
-    """Libraries, devices and permissions; ``kernel_counts``: cups need no library, as relays never do."""
+def findings(host: Host, wired: Needs, *, counting: str = "auto", relays: bool = False) -> Iterator[Finding]:
+    """Yields libraries, devices and permissions; ``counting`` is the board's key."""
     if wired.pins:
-        yield library(host, kernel_counts=kernel_counts)
+        yield library(host, counting)
     if wired.pins or relays:
-        yield from _pins(host)
+        yield _pins(host)
     if wired.addresses:
         yield _bus(host)
     for port in wired.ports:
@@ -74,38 +75,37 @@ def findings(
             yield Finding("serial", "error", f"there is no {port}", remedy)
 
 
-def library(host: Host, *, kernel_counts: bool = False) -> Finding:
-    """Which of the two packages offers the module RPi.GPIO, and whether it can work here."""
-    legacy, modern = host.installed("RPi.GPIO"), host.installed("rpi-lgpio")
-    too_new = host.kernel_version >= _NEW_KERNEL or host.is_pi_5
+def library(host: Host, counting: str = "auto") -> Finding:
+    """Returns who counts pulses here: the kernel, or whichever package offers the module RPi.GPIO."""
     here = "a Pi 5" if host.is_pi_5 else f"kernel {host.kernel}"
+    if host.kernel_version >= _COUNTS:
+        if counting != "rpi-gpio":
+            return Finding("gpio", "ok", f"kernel {host.kernel} counts pulses, no library is needed")
+        remedy = '[board] counting = "auto": this kernel counts pulses without a library'
+    else:
+        remedy = (
+            "a kernel from 5.10 on counts pulses by itself; else sudo apt-get install python3-rpi.gpio"
+        )
+    legacy, modern = host.installed("RPi.GPIO"), host.installed("rpi-lgpio")
     if legacy and modern:
-        keep = "keep rpi-lgpio: pip uninstall RPi.GPIO; pip install --force-reinstall rpi-lgpio"
-        either = "keep one: pip uninstall RPi.GPIO rpi-lgpio; pip install rpi-lgpio"
         found = f"RPi.GPIO {legacy} and rpi-lgpio {modern} are both installed and overwrite each other"
-        return Finding("gpio", "error", found, keep if too_new else either)
-    if legacy and too_new:
-        remedy = "pip uninstall RPi.GPIO; pip install rpi-lgpio (the extra 'pi' instead of 'pi-legacy')"
-        return Finding("gpio", "error", f"RPi.GPIO {legacy} can't watch pins on {here}", remedy)
-    if legacy or modern:
+    elif legacy and (host.kernel_version >= _NEW_KERNEL or host.is_pi_5):
+        found = f"RPi.GPIO {legacy} can't watch pins on {here}"
+    elif legacy or modern:
         package = f"RPi.GPIO {legacy}" if legacy else f"rpi-lgpio {modern}"
         return Finding("gpio", "ok", f"{package} on {here}")
-    found = "neither rpi-lgpio nor RPi.GPIO is installed"
-    remedy = "pip install 'fieldgate[pi]', or on kernels before 6.6 'fieldgate[pi-legacy]'"
-    if kernel_counts:
-        found += ": cups are counted by the kernel, all else on pins needs one"
-        return Finding("gpio", "warning", found, remedy)
+    else:
+        found = "neither rpi-lgpio nor RPi.GPIO is installed"
     return Finding("gpio", "error", found, remedy)
 
 
-def _pins(host: Host) -> Iterator[Finding]:
-    chips = host.names("/dev/gpiochip*")
-    if not chips:
-        yield Finding("gpio", "error", "there is no /dev/gpiochip0", "is this a Raspberry Pi's own kernel?")
-    else:
-        yield _permission(host, "gpio", chips[0])
-    if host.installed("RPi.GPIO") and host.path("/dev/gpiomem").exists():
-        yield _permission(host, "gpio", "/dev/gpiomem")
+def _pins(host: Host) -> Finding:
+    chip = header_chip(host.root)
+    if chip is None or not host.path(chip).exists():
+        found = f"there is no {chip or '/dev/gpiochip* with the header pins'}"
+        remedy = "does this kernel have the pins' driver? pinctrl-bcm2835, on a Pi 5 pinctrl-rp1; uname -r"
+        return Finding("gpio", "error", found, remedy)
+    return _permission(host, "gpio", chip)
 
 
 def _bus(host: Host) -> Finding:
@@ -125,11 +125,12 @@ def _bus(host: Host) -> Finding:
 
 def _permission(host: Host, subject: str, device: str) -> Finding:
     path = host.path(device)
-    if host.may_use(path):
+    if host.may_use(path, host.user):
         return Finding(subject, "ok", f"{device} can be used by {host.user}")
     found, group = f"{device} can't be used by {host.user}", host.group_of(path)
     if group is None:
-        remedy = "install fieldgate's package, or Raspberry Pi OS's udev rules (raspberrypi-sys-mods)"
+        remedy = "install fieldgate's package, whose udev rules (60-fieldgate.rules) give it to a group"
         return Finding(subject, "error", f"{found}, nor by any group", remedy)
-    remedy = f"sudo usermod -aG {group} {host.user}, then log in again"
+    then = RESTART if host.user == SERVICE else "log in again"
+    remedy = f"sudo usermod -aG {group} {host.user}, then {then}"
     return Finding(subject, "error", f"{found}, who isn't in the group {group}", remedy)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from drivers.interface import Board, DriverError
 from gateway.clock.system_clock import kernel_synchronised
 from gateway.commands.doctor import devices, i2c, network, pi, registry, relays, storage, traffic
-from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, Finding
+from gateway.commands.doctor.findings import RESTART, SITE_MOVED, SITE_REMEDY, Finding
 from gateway.commands.doctor.host import Host
 from gateway.commands.reading_rows import Row, number_text, reason_words, row_of_reading, rows_of_status
 from gateway.config import Config, check
@@ -23,7 +23,6 @@ from gateway.sampling.sensors import open_fitted_board
 from gateway.status.client import NoStatus, daemon_status
 
 _SENSORS_S: Final = 20.0
-RESTART: Final = "sudo systemctl restart fieldgate"
 
 
 def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[Finding]:
@@ -62,9 +61,9 @@ def hardware(
     if config.board.kind == "raspberry-pi":
         yield from pi.findings(host)
         if host.is_pi:
-            kernel_counts = getattr(config.board.options, "counting", None) in ("auto", "kernel")
+            counting = getattr(config.board.options, "counting", "auto")
             switches = bool(config.actuators)
-            found = list(devices.findings(host, wired, kernel_counts=kernel_counts, relays=switches))
+            found = list(devices.findings(host, wired, counting=counting, relays=switches))
             yield from found
             if any(each.subject == "i2c" and each.state == "error" for each in found):
                 explained = wired.on_bus

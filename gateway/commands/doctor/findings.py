@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 State = Literal["ok", "warning", "error"]
 
+RESTART: Final = "sudo systemctl restart fieldgate"
 SLOW_UPLINK: Final = (
     "over half of outbox.commit_interval_s, so each reading is written to the card first; "
     "a longer one spares it"

@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from cloud.toml_problems import current_user
 from gateway.system.host import installed_version
 
+SERVICE: Final = "fieldgate"
+"""The user that the Debian package's unit runs the daemon as."""
 
-def may_use(path: Path) -> bool:
-    """Whether this process may read and write a file."""
-    return os.access(path, os.R_OK | os.W_OK, effective_ids=True)
+
+def daemon_user() -> str:
+    """Returns whose rights count: the service's where root asks, for root may use everything."""
+    if os.geteuid() == 0:
+        with suppress(KeyError):
+            return pwd.getpwnam(SERVICE).pw_name
+    return current_user()
+
+
+def may_use(path: Path, user: str) -> bool:
+    """Returns whether a user may read and write a file; False where there is none."""
+    if user == current_user():
+        return os.access(path, os.R_OK | os.W_OK, effective_ids=True)
+    try:
+        facts, account = path.stat(), pwd.getpwnam(user)
+    except (OSError, KeyError):
+        return False
+    if facts.st_uid == account.pw_uid:
+        shift = 6
+    else:
+        shift = 3 if facts.st_gid in os.getgrouplist(user, account.pw_gid) else 0
+    return facts.st_mode >> shift & 0o6 == 0o6
 
 
 def group_of(path: Path) -> str | None:
-    """The group that may read and write a file; None where no group may. Raises OSError."""
+    """Returns the group that may read and write a file; None where only root may. Raises OSError."""
     facts = path.stat()
     wanted = stat.S_IRGRP | stat.S_IWGRP
-    if facts.st_mode & wanted != wanted:
+    if facts.st_mode & wanted != wanted or facts.st_gid == 0:
         return None
     try:
         return path.group()
@@ -32,12 +56,12 @@ def group_of(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine's files under ``root``, and the user who runs this; ``installed`` is a package's version."""
+    """A machine's files under ``root``, and the user whose daemon will use them."""
 
     root: Path = Path("/")
-    user: str = field(default_factory=current_user)
+    user: str = field(default_factory=daemon_user)
     installed: Callable[[str], str | None] = installed_version
-    may_use: Callable[[Path], bool] = may_use
+    may_use: Callable[[Path, str], bool] = may_use
     group_of: Callable[[Path], str | None] = group_of
 
     def path(self, name: str) -> Path:

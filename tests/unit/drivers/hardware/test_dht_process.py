@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[4]
 @pytest.fixture(autouse=True)
 def pins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Pins for processes to come; each that requests a conversion leaves a file."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HARDWARE), str(ROOT)]))
+    # A child imports from where its parent does.
+    monkeypatch.setattr(sys, "path", [str(HARDWARE), *sys.path])
     monkeypatch.setenv("DHT_ASKED", str(tmp_path / "asked"))
     return tmp_path
 
@@ -164,8 +165,9 @@ sys.stdin.read()
 
 def test_the_process_ends_with_a_gateway_that_is_killed() -> None:
     gateway = subprocess.Popen(
-        [sys.executable, "-c", GATEWAY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", GATEWAY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HARDWARE), str(ROOT)])},
+    )  # fmt: skip
     assert gateway.stdin is not None
     assert gateway.stdout is not None
     pid = int(gateway.stdout.readline())

@@ -1,6 +1,6 @@
 """Masts with one mistake each, as ``doctor`` finds them: a Pi of files, and emulated hardware on its pins.
 
-``python -m tests.unit.doctor_cases`` writes what is found into docs/doctor.md, between the marks.
+``python -m tests.unit.gateway.commands.doctor_cases`` writes what is found into docs/doctor.md.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Machine:
 
     model: str = "Raspberry Pi 4 Model B Rev 1.4"
     kernel: str = "6.12.25+rpt-rpi-v8"
-    packages: Mapping[str, str] = field(default_factory=lambda: {"rpi-lgpio": "0.6"})
+    packages: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[str, ...] = ("gpio", "i2c")
     i2c_on: bool = True
     throttled: str = "0"
@@ -98,11 +98,12 @@ class Machine:
         write("sys/class/thermal/thermal_zone0/temp", f"{self.celsius * 1000}\n")
         write("sys/block/mmcblk0/device/name", "SD32G\n")
         write("sys/block/mmcblk0/device/date", "03/2026\n")
+        write("sys/bus/gpio/devices/gpiochip0/of_node/compatible", "brcm,bcm2711-gpio\0")
         devices = {write("dev/gpiochip0", ""): "gpio"}
         if self.i2c_on:
             devices[write("dev/i2c-1", "")] = "i2c"
 
-        def may_use(path: Path) -> bool:
+        def may_use(path: Path, user: str) -> bool:
             return self.group_access and devices[path] in self.groups
 
         def group_of(path: Path) -> str | None:
@@ -229,6 +230,7 @@ class Case:
     name: str
     machine: Machine = field(default_factory=Machine)
     board: Callable[[Config], Board] = opened
+    counting: str = "auto"
 
 
 CASES: Final = (
@@ -239,8 +241,8 @@ CASES: Final = (
     Case("SCL low", board=_with(bus=BrokenBus(errno.ETIMEDOUT))),
     Case("I2C off", Machine(i2c_on=False)),
     Case("group", Machine(groups=("gpio",))),
-    Case("RPi.GPIO", Machine(packages={"RPi.GPIO": "0.7.1"})),
-    Case("both libraries", Machine(packages={"RPi.GPIO": "0.7.1", "rpi-lgpio": "0.6"})),
+    Case("RPi.GPIO", Machine(packages={"RPi.GPIO": "0.7.1"}), counting="rpi-gpio"),
+    Case("old kernel", Machine(kernel="5.4.83-v7+")),
     Case("under-voltage", Machine(throttled="50005", celsius=83)),
     Case("no pull-up", board=_with(counter=Line(4000, high=True))),
     Case("signal on ground", board=_with(counter=Line(0, high=False))),
@@ -254,7 +256,7 @@ CASES: Final = (
 def examined(case: Case, directory: Path) -> list[Finding]:
     """What ``doctor`` finds of the hardware; files are made under the directory."""
     path = directory / "gateway.toml"
-    path.write_text(CONFIG)
+    path.write_text(CONFIG.replace("[[sensor]]", f'counting = "{case.counting}"\n[[sensor]]', 1))
     config = load(path, {})
     return list(hardware(config, case.machine.host(directory / "pi"), case.board))
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
+import pwd
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cloud.toml_problems import current_user
 from drivers.emulation.i2c import EmulatedI2c
 from drivers.hardware.bus_lock import SharedI2c
+from drivers.hardware.gpio_chip import header_chip
 from gateway.commands.doctor.devices import findings, library, needs
 from gateway.commands.doctor.examine import hardware
 from gateway.commands.doctor.findings import Finding
@@ -33,7 +37,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_docs_show_its_output(case: Case, tmp_path: Path) -> None:
-    """Written by ``python -m tests.unit.doctor_cases``."""
+    """Written by ``python -m tests.unit.gateway.commands.doctor_cases``."""
     assert printed(case, tmp_path) == documented(DOCS.read_text(), case.name) != ""
 
 
@@ -58,31 +62,71 @@ def test_on_a_phone_no_line_is_wider_than_the_screen(tmp_path: Path) -> None:
     assert len(whole) == 1
 
 
+PI_3, PI_5 = "Raspberry Pi 3 Model B Rev 1.2", "Raspberry Pi 5 Model B Rev 1.0"
+BOTH = {"RPi.GPIO": "0.7.1", "rpi-lgpio": "0.6"}
+
+
 @pytest.mark.parametrize(
-    ("model", "kernel", "packages", "state", "words"),
+    ("model", "kernel", "packages", "counting", "state", "words"),
     [
-        ("Raspberry Pi 3 Model B Rev 1.2", "6.1.21-v8+", {"RPi.GPIO": "0.7.1"}, "ok", "RPi.GPIO 0.7.1 on"),
-        ("Raspberry Pi 3 Model B Rev 1.2", "6.1.21-v8+", {"rpi-lgpio": "0.6"}, "ok", "rpi-lgpio 0.6"),
-        ("Raspberry Pi 3 Model B Rev 1.2", "6.6.20", {"RPi.GPIO": "0.7.1"}, "error", "on kernel 6.6.20"),
-        ("Raspberry Pi 5 Model B Rev 1.0", "6.1.63", {"RPi.GPIO": "0.7.1"}, "error", "on a Pi 5"),
-        ("Raspberry Pi Compute Module 5 Rev 1.0", "6.1.63", {"RPi.GPIO": "0.7.1"}, "error", "on a Pi 5"),
-        ("Raspberry Pi 5 Model B Rev 1.0", "6.12.1", {"rpi-lgpio": "0.6"}, "ok", "on a Pi 5"),
-        ("Raspberry Pi 4 Model B Rev 1.5", "6.12.1", {}, "error", "neither rpi-lgpio nor RPi.GPIO"),
+        (PI_3, "6.12.1", {}, "auto", "ok", "kernel 6.12.1 counts pulses, no library is needed"),
+        (PI_3, "6.12.1", {"RPi.GPIO": "0.7.1"}, "auto", "ok", "no library is needed"),
+        (PI_3, "5.10.0", {}, "kernel", "ok", "no library is needed"),
+        (PI_3, "5.4.83", {}, "auto", "error", "neither rpi-lgpio nor RPi.GPIO"),
+        (PI_3, "5.4.83", {"RPi.GPIO": "0.7.1"}, "auto", "ok", "RPi.GPIO 0.7.1 on kernel 5.4.83"),
+        (PI_3, "6.1.21-v8+", {"RPi.GPIO": "0.7.1"}, "rpi-gpio", "ok", "RPi.GPIO 0.7.1 on kernel 6.1.21-v8+"),
+        (PI_3, "6.1.21-v8+", {"rpi-lgpio": "0.6"}, "rpi-gpio", "ok", "rpi-lgpio 0.6"),
+        (PI_3, "6.1.21-v8+", BOTH, "rpi-gpio", "error", "are both installed and overwrite each other"),
+        (PI_3, "6.6.20", {"RPi.GPIO": "0.7.1"}, "rpi-gpio", "error", "can't watch pins on kernel 6.6.20"),
+        (PI_5, "6.1.63", {"RPi.GPIO": "0.7.1"}, "rpi-gpio", "error", "on a Pi 5"),
+        ("Raspberry Pi Compute Module 5 Rev 1.0", "6.1.63", {"RPi.GPIO": "1"}, "rpi-gpio", "error", "a Pi 5"),
+        (PI_5, "6.12.1", {"rpi-lgpio": "0.6"}, "rpi-gpio", "ok", "on a Pi 5"),
     ],
 )
-def test_the_library_must_fit_the_kernel(
-    model: str, kernel: str, packages: dict[str, str], state: str, words: str, tmp_path: Path
+def test_a_library_is_needed_only_where_the_kernel_does_not_count(
+    model: str, kernel: str, packages: dict[str, str], counting: str, state: str, words: str, tmp_path: Path
 ) -> None:
-    finding = library(Machine(model, kernel, packages).host(tmp_path))
+    finding = library(Machine(model, kernel, packages).host(tmp_path), counting)
     assert finding.state == state
     assert words in finding.found
     assert (finding.remedy is None) == (state == "ok")
 
 
-def test_cups_that_the_kernel_counts_need_no_library(tmp_path: Path) -> None:
-    finding = library(Machine(packages={}).host(tmp_path), kernel_counts=True)
-    assert finding.state == "warning"
-    assert finding.found.endswith("cups are counted by the kernel, all else on pins needs one")
+def test_the_chip_with_the_headers_pins_is_not_always_the_first(tmp_path: Path) -> None:
+    host = Machine().host(tmp_path)
+    node = tmp_path / "sys/bus/gpio/devices/gpiochip0/of_node/compatible"
+    node.write_text("raspberrypi,firmware-gpio\0")
+    assert header_chip(tmp_path) is None
+    wired = needs(load(_config(tmp_path)).sensors)
+    [absent] = [each for each in findings(host, wired) if each.state == "error"]
+    assert absent.found == "there is no /dev/gpiochip* with the header pins"
+    other = tmp_path / "sys/bus/gpio/devices/gpiochip4/of_node/compatible"
+    other.parent.mkdir(parents=True)
+    other.write_text("raspberrypi,rp1-gpio\0")
+    assert header_chip(tmp_path) == "/dev/gpiochip4"
+    [absent] = [each for each in findings(host, wired) if each.state == "error"]
+    assert absent.found == "there is no /dev/gpiochip4"
+
+
+def _config(directory: Path) -> Path:
+    path = directory / "gateway.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_a_user_may_use_what_their_groups_may(tmp_path: Path) -> None:
+    # Everybody's first group has a number of its own; nobody is in root's.
+    device = tmp_path / "gpiochip0"
+    device.touch()
+    device.chmod(0o660)
+    assert not may_use(device, "nobody")
+    device.chmod(0o606)
+    assert may_use(device, "nobody")
+    assert not may_use(device, "a-user-nobody-made")
+    if os.geteuid() == 0:
+        os.chown(device, 0, pwd.getpwnam("nobody").pw_gid)
+        device.chmod(0o660)
+        assert may_use(device, "nobody")
 
 
 def test_a_device_for_which_there_is_no_group(tmp_path: Path) -> None:
@@ -98,11 +142,12 @@ def test_a_devices_group_is_named_only_where_the_group_may_use_it(tmp_path: Path
     device = tmp_path / "i2c-1"
     device.touch()
     device.chmod(0o660)
-    assert group_of(device) == device.group()
+    # Root's own group is nobody's to join.
+    assert group_of(device) == (device.group() if device.stat().st_gid else None)
     device.chmod(0o640)
     assert group_of(device) is None
-    assert may_use(device)
-    assert not may_use(tmp_path / "absent")
+    assert may_use(device, current_user())
+    assert not may_use(tmp_path / "absent", current_user())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +167,7 @@ def test_the_serial_port_of_modbus_devices(
     )
     wired = needs(load(tmp_path / "gateway.toml").sensors)
     host = Machine().host(tmp_path)
-    host = replace(host, may_use=lambda path: "dialout" in groups, group_of=lambda path: "dialout")
+    host = replace(host, may_use=lambda path, user: "dialout" in groups, group_of=lambda path: "dialout")
     if adapter is not None:
         (tmp_path / adapter.removeprefix("/")).touch()
     [finding] = findings(host, wired)
