@@ -8,13 +8,14 @@ BIN := $(VENV)/bin
 BYTECODE := env -u PYTHONDONTWRITEBYTECODE
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup setup-dev packages packages-dev jars jars-s3 mirror-jars registry-jars run deb test test-full test-vm mutants bench lint lock clean
+.PHONY: help setup setup-dev packages packages-dev jars jars-s3 mirror-jars registry-jars run deb test test-full test-vm test-pi mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
 	@echo 'make test       install what is missing, then lint, types, architecture and all tests'
 	@echo 'make test-full  the long versions of the tests too'
 	@echo 'make test-vm    the package and power cuts in a virtual machine; ARGS=--full for all of them'
+	@echo 'make test-pi    the packages on an emulated Raspberry Pi, which the first call builds; ARGS="-k trixie-arm64" for one card'
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure for docs/performance.md (an hour; BENCH=peers 30 minutes, BENCH=grid 18)'
 	@echo 'make deb        Debian packages for bookworm and trixie, amd64 and arm64, into dist/; ARGS="--product cloud"'
@@ -134,6 +135,14 @@ test-full: setup-dev mirror-jars registry-jars lint
 # The machine's program: $$GATEWAY_VM, else ../shared/vm/gateway-vm.
 test-vm: setup-dev
 	$(BIN)/pytest --vm -rs $(ARGS) tests/vm
+
+# QEMU and four cards are built once, in half an hour, into ~/.cache/fieldgate-pi.
+test-pi: setup-dev
+	@.ci/install-packages deb
+	@tests/pi/emulator/pi build
+	@for release in trixie bookworm; do for arch in arm64 armhf; do \
+	  tests/pi/emulator/pi image --release $$release --arch $$arch || exit 1; done; done
+	$(BIN)/pytest --pi -rs -s $(ARGS) tests/pi
 
 mutants: setup-dev
 	.ci/check-mutants

@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="check the drivers on the sensors of this config, which are wired",
     )
     parser.addoption("--vm", action="store_true", help="run the tests that need a virtual machine")
+    parser.addoption("--pi", action="store_true", help="run the tests on an emulated Raspberry Pi")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,24 +8,13 @@ from pathlib import Path
 import pytest
 
 from cloud.local.process import free_port
-from tests.faults.kafka import HurtBroker, Kafka
+from tests.faults.kafka import Kafka
 from tests.faults.uplink import Uplink
+from tests.support.guest_broker import GuestBroker
 from tests.support.servers import unique_name
 from tests.vm.guest_mast import Ports
 from tests.vm.machine import Machine, tool
 from tests.vm.package import OPEN_MOSQUITTO, build, install, with_dependencies
-
-_ADVERTISED = "advertised.listeners=PLAINTEXT://127.0.0.1:{port},UPLINK://kafka.test:9092\n"
-
-
-class GuestBroker(HurtBroker):
-    """A broker whose second listener has the name and port by which the guest reaches it."""
-
-    def _configure(self) -> Path:
-        properties = super()._configure()
-        with properties.open("a") as file:
-            file.write(_ADVERTISED.format(port=self.port))
-        return properties
 
 
 @pytest.fixture(scope="package")
