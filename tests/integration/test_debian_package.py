@@ -82,7 +82,18 @@ def test_all_that_is_needed_is_inside_and_nothing_else(tree: Path) -> None:
         "pymodbus",
         "adafruit_dht.py",
     } <= {path.name for path in library.iterdir()}
-    for absent in ("spark_jobs", "pyspark", "pip", "pygments", "systemd", "lgpio.py", "RPi", "duckdb", "pytest", "tests"):
+    for absent in (
+        "spark_jobs",
+        "pyspark",
+        "pip",
+        "pygments",
+        "systemd",
+        "lgpio.py",
+        "RPi",
+        "duckdb",
+        "pytest",
+        "tests",
+    ):
         assert not (library / absent).exists(), absent
     # Zstandard's second backend can't be imported without cffi; 2 of 13 MB, over a mast's uplink.
     assert not list(library.rglob("*cffi*"))
