@@ -332,11 +332,11 @@ static void wire_listen(int64_t now)
         if (low) {
             w->low_since = now;
             w->holds = wire_sends(w) && !wire_bit(w);
-        } else if (now - w->low_since >= 240000) {
+        } else if (now - w->low_since >= 450000) {
             wire_go(w, ROM_COMMAND, NULL, 8);
             w->holds = true; /* it is present */
         } else {
-            wire_slot(w, now - w->low_since < 30000);
+            wire_slot(w, now - w->low_since < 55000); /* the master's 0 is 60 µs or more, its 1 as short as it can */
         }
         s->level = !w->holds;
     }
