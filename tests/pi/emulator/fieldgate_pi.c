@@ -16,6 +16,7 @@
 #include "qemu/osdep.h"
 #include "qemu/timer.h"
 #include "qemu/module.h"
+#include "qemu/host-utils.h"
 #include "qapi/error.h"
 #include "qapi/visitor.h"
 #include "qom/object.h"
@@ -33,11 +34,15 @@ enum { FSEL0 = 0x00, FSEL5 = 0x14, SET0 = 0x1c, CLR0 = 0x28, LEV0 = 0x34, EDS0 =
 enum { RISING, FALLING, HIGH, LOW, ASYNC_RISING, ASYNC_FALLING, DETECTORS };
 static const hwaddr detector_at[DETECTORS] = { 0x4c, 0x58, 0x64, 0x70, 0x7c, 0x88 };
 
-/* A DS18B20. It pulls the line low (holds) until the guest has looked once: a slow guest reads it, too. */
+/*
+ * A DS18B20, alone on its bus, and lenient: a guest that the host pauses in the middle of a slot makes each of its
+ * lows too long, never too short. So it pulls the line low (holds) until the guest has looked once, takes a reset only
+ * where one may be, ignores bits whose value it knows, and takes a command for the nearest that there is.
+ */
 typedef struct Wire {
     enum { IDLE, ROM_COMMAND, MATCH, SEARCH, COMMAND, SEND, RECEIVE } state;
     bool low, holds;
-    int64_t low_since;
+    int64_t low_since, idle_since;
     int at;                             /* bits so far */
     int16_t air;                        /* what the next conversion finds, 1/16 °C */
     uint8_t rom[8], scratch[9], byte;
@@ -239,9 +244,22 @@ static void wire_go(Wire *w, int state, const uint8_t *sent, int bits)
     w->bits = bits;
 }
 
+/* A 1 may have come as a 0, not the other way round. */
+static uint8_t wire_meant(uint8_t byte, const uint8_t *known, int count)
+{
+    int best = -1;
+    for (int k = 0; k < count; k++) {
+        if (!(byte & ~known[k]) && (best < 0 || ctpop8(known[k] & ~byte) < ctpop8(known[best] & ~byte))) {
+            best = k;
+        }
+    }
+    return best < 0 ? byte : known[best];
+}
+
 static void wire_rom_command(Wire *w)
 {
-    switch (w->byte) {
+    static const uint8_t known[] = { 0x33, 0x55, 0xcc, 0xf0, 0xec };
+    switch (wire_meant(w->byte, known, sizeof(known))) {
     case 0x33:
         wire_go(w, SEND, w->rom, 64);
         break;
@@ -261,7 +279,8 @@ static void wire_rom_command(Wire *w)
 
 static void wire_command(Wire *w)
 {
-    switch (w->byte) {
+    static const uint8_t known[] = { 0x44, 0xbe, 0x4e, 0xb4, 0x48, 0xb8 };
+    switch (wire_meant(w->byte, known, sizeof(known))) {
     case 0x44: /* convert; done at once */
         wire_scratch(w, w->air);
         wire_go(w, IDLE, NULL, 0);
@@ -296,10 +315,6 @@ static void wire_slot(Wire *w, bool bit)
         return;
     }
     w->byte = w->byte >> 1 | bit << 7;
-    if ((w->state == MATCH || (w->state == SEARCH && w->at % 3 == 2)) && bit != wire_bit(w)) {
-        wire_go(w, IDLE, NULL, 0); /* another one is meant */
-        return;
-    }
     w->at++;
     if (w->state == RECEIVE && w->at % 8 == 0) {
         w->scratch[1 + w->at / 8] = w->at == 24 ? (w->byte & 0x60) | 0x1f : w->byte;
@@ -329,15 +344,18 @@ static void wire_listen(int64_t now)
             continue;
         }
         w->low = low;
+        bool anew = w->state == IDLE || ((w->state == ROM_COMMAND || w->state == COMMAND) && !w->at)
+                    || w->low_since - w->idle_since > 100000000;
         if (low) {
             w->low_since = now;
             w->holds = wire_sends(w) && !wire_bit(w);
-        } else if (now - w->low_since >= 450000) {
+        } else if (now - w->low_since >= 450000 && anew) {
             wire_go(w, ROM_COMMAND, NULL, 8);
             w->holds = true; /* it is present */
         } else {
-            wire_slot(w, now - w->low_since < 55000); /* the master's 0 is 60 µs or more, its 1 as short as it can */
+            wire_slot(w, now - w->low_since < 55000); /* the guest's 0 is 60 µs or more */
         }
+        w->idle_since = low ? w->idle_since : now;
         s->level = !w->holds;
     }
 }
