@@ -22,6 +22,7 @@ class Product:
     lock: str
     units: str
     scripts: str
+    architectures: tuple[str, ...]
     depends: str
     suggests: str
     description: str
@@ -59,6 +60,7 @@ GATEWAY: Final = Product(
     lock="requirements.lock",
     units="",
     scripts="scripts",
+    architectures=("amd64", "arm64", "armhf"),
     depends="iproute2, python3-systemd, systemd",
     suggests="gpsd, i2c-tools",
     description="""\
@@ -76,6 +78,7 @@ CLOUD: Final = Product(
     lock="requirements-dev.lock",
     units="jobs",
     scripts="scripts-cloud",
+    architectures=("amd64", "arm64"),
     depends="default-jre-headless, procps, systemd",
     suggests="",
     description="""\

@@ -8,12 +8,16 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A Debian release: name, number, version of ``/usr/bin/python3``, minor version of its glibc 2."""
+    """A Debian release: name, number, version of ``/usr/bin/python3``, minor version of its glibc 2.
+
+    ``time_bits`` are those of ``time_t`` on its armhf; on 64-bit machines they always are 64.
+    """
 
     name: str
     number: int
     python: str
     glibc_minor: int
+    time_bits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,8 @@ class Target:
         }
 
 
-MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64", "armhf": "armv7l"}
 RELEASES: Final = {
-    "bookworm": Release("bookworm", 12, "3.11", 36),
-    "trixie": Release("trixie", 13, "3.13", 41),
+    "bookworm": Release("bookworm", 12, "3.11", 36, 32),
+    "trixie": Release("trixie", 13, "3.13", 41, 64),
 }
