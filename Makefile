@@ -18,7 +18,7 @@ help:
 	@echo 'make test-pi    the packages on an emulated Raspberry Pi, which the first call builds; ARGS="-k trixie-arm64" for one card'
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure for docs/performance.md (an hour; BENCH=peers 30 minutes, BENCH=grid 18)'
-	@echo 'make deb        Debian packages for bookworm and trixie, amd64 and arm64, into dist/; ARGS="--product cloud"'
+	@echo 'make deb        Debian packages for bookworm and trixie, amd64, arm64 and armhf, into dist/; ARGS="--product cloud"'
 	@echo 'make jars-s3    what Spark needs for a lake on S3'
 	@echo 'make setup      only install what the demo needs: Debian packages, virtual environment, jars'
 	@echo 'make lint       only the gates; make lock renews both locks; make clean removes what setup made'
@@ -105,8 +105,10 @@ run: setup
 	@$(BYTECODE) $(BIN)/fieldgate demo $(ARGS)
 
 # ARGS='--release trixie --arch arm64' for one of them; ARGS='--product cloud' for the jobs' (740 MB each, after make jars).
+# What has no wheel for armhf is compiled, for ten minutes the first time.
+ARMHF = $(if $(findstring --arch,$(ARGS)),$(filter armhf,$(ARGS)),$(if $(filter cloud,$(ARGS)),,armhf))
 deb: packages-dev $(VENV)/.installed-dev
-	@.ci/install-packages deb
+	@.ci/install-packages deb $(ARMHF)
 	@$(BIN)/python systemd/debian/build.py $(ARGS)
 
 lint:
@@ -138,7 +140,7 @@ test-vm: setup-dev
 
 # QEMU and four cards are built once, in half an hour, into ~/.cache/fieldgate-pi.
 test-pi: setup-dev
-	@.ci/install-packages deb
+	@.ci/install-packages deb armhf
 	@tests/pi/emulator/pi build
 	@for release in trixie bookworm; do for arch in arm64 armhf; do \
 	  tests/pi/emulator/pi image --release $$release --arch $$arch || exit 1; done; done

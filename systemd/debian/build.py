@@ -22,6 +22,7 @@ sys.path.insert(0, str(_ROOT))
 from arguments import command_line  # noqa: E402
 from completion import bash  # noqa: E402
 from control import commit_time, copyright_of, version, write  # noqa: E402
+from cross import CrossError  # noqa: E402
 from manual import roff  # noqa: E402
 from products import GATEWAY, PRODUCTS, Product  # noqa: E402
 from targets import MACHINES, RELEASES, Target  # noqa: E402
@@ -32,7 +33,7 @@ from wheels import NoWheelError, fetch  # noqa: E402
 def build(
     product: Product, target: Target, lock: Path, cache: Path, output: Path, epoch: int, quick: bool
 ) -> Path:
-    """Build one package into ``output``. Raises NoWheelError, StageError."""
+    """Build one package into ``output``. Raises NoWheelError, CrossError, StageError."""
     root = _ROOT
     wheels = fetch(target, root / "pyproject.toml", lock, cache / target.name, product.extras)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="build.py", description="Build Debian packages.")
     parser.add_argument("--product", choices=PRODUCTS, default="gateway", help="default: gateway")
     parser.add_argument("--release", nargs="+", choices=RELEASES, default=list(RELEASES))
-    parser.add_argument("--arch", nargs="+", choices=MACHINES, default=list(MACHINES))
+    parser.add_argument("--arch", nargs="+", choices=MACHINES, help="default: all of the product's")
     parser.add_argument("--output", type=Path, default=_ROOT / "dist", metavar="DIR", help="default: dist")
     parser.add_argument("--wheels", type=Path, metavar="DIR", help="default: $FIELDGATE_WHEELS, else .wheels")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="default: the product's")
@@ -82,11 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     product = PRODUCTS[options.product]
     lock = options.lock or _ROOT / product.lock
     for release in options.release:
-        for architecture in options.arch:
+        for architecture in options.arch or product.architectures:
             target = Target(RELEASES[release], architecture)
             try:
                 package = build(product, target, lock, cache, options.output, epoch, options.quick)
-            except (NoWheelError, StageError) as error:
+            except (NoWheelError, CrossError, StageError) as error:
                 sys.stderr.write(f"error: {error}\n")
                 return 1
             sys.stdout.write(f"{package}  {package.stat().st_size / 1e6:.1f} MB\n")

@@ -12,6 +12,7 @@ from email.parser import BytesParser
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from cross import libraries
 from products import Product
 from targets import Target
 from tree import Stage
@@ -54,7 +55,7 @@ def write(stage: Stage, product: Product, target: Target, full_version: str) -> 
         "@TMPFILES@": _names(files, "usr/lib/tmpfiles.d"),
         "@UNITS@": _names(files, "usr/lib/systemd/system"),
     }
-    for name in _SCRIPTS:
+    for name in (*_SCRIPTS, *(["preinst"] if target.architecture == "armhf" else [])):
         text = (Path(__file__).parent / product.scripts / name).read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace(word, value)
@@ -65,6 +66,10 @@ def control(product: Product, target: Target, full_version: str, size_kib: int) 
     """The control file. Python is pinned to one minor version: the C extensions inside are for that one."""
     python = target.release.python
     major, minor = python.split(".")
+    depends = product.depends
+    if target.architecture == "armhf":
+        # What wheels of others bring with them, ours take from Debian.
+        depends = ", ".join([depends, *libraries(target)])
     return "".join(
         f"{key}: {value}\n"
         for key, value in (
@@ -73,7 +78,7 @@ def control(product: Product, target: Target, full_version: str, size_kib: int) 
             ("Architecture", target.architecture),
             ("Maintainer", "fieldgate <fieldgate@fieldgate.invalid>"),
             ("Installed-Size", size_kib),
-            ("Depends", f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), {product.depends}"),
+            ("Depends", f"python3 (>= {python}~), python3 (<< {major}.{int(minor) + 1}~), {depends}"),
             ("Recommends", product.recommends),
             ("Suggests", product.suggests),
             ("Section", "science"),

@@ -23,6 +23,7 @@ class Product:
     lock: str
     units: str
     scripts: str
+    architectures: tuple[str, ...]
     depends: str
     recommends: str
     suggests: str
@@ -61,6 +62,7 @@ GATEWAY: Final = Product(
     lock="requirements.lock",
     units="",
     scripts="scripts",
+    architectures=("amd64", "arm64", "armhf"),
     depends="iproute2, python3-systemd, systemd",
     recommends="mosquitto",
     suggests="gpsd, i2c-tools",
@@ -79,6 +81,7 @@ CLOUD: Final = Product(
     lock="requirements-dev.lock",
     units="jobs",
     scripts="scripts-cloud",
+    architectures=("amd64", "arm64"),
     depends="default-jre-headless, procps, systemd",
     recommends="",
     suggests="",

@@ -8,12 +8,16 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A Debian release: name, number, version of ``/usr/bin/python3``, minor version of its glibc 2."""
+    """A Debian release: name, number, version of ``/usr/bin/python3``, minor version of its glibc 2.
+
+    ``time_bits`` are those of ``time_t`` on its armhf; on 64-bit machines they always are 64.
+    """
 
     name: str
     number: int
     python: str
     glibc_minor: int
+    time_bits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Target:
     @property
     def strip(self) -> str:
         """The program of Debian's binutils that strips this machine's libraries, wherever it runs."""
-        return f"{self.machine}-linux-gnu-strip"
+        return f"{_TRIPLETS[self.architecture]}-strip"
 
     @property
     def name(self) -> str:
@@ -67,8 +71,9 @@ class Target:
         }
 
 
-MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+_TRIPLETS: Final = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "armhf": "arm-linux-gnueabihf"}
+MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64", "armhf": "armv7l"}
 RELEASES: Final = {
-    "bookworm": Release("bookworm", 12, "3.11", 36),
-    "trixie": Release("trixie", 13, "3.13", 41),
+    "bookworm": Release("bookworm", 12, "3.11", 36, 32),
+    "trixie": Release("trixie", 13, "3.13", 41, 64),
 }

@@ -171,7 +171,7 @@ def strip(stage: Stage, target: Target) -> None:
     try:
         subprocess.run([target.strip, "--strip-unneeded", *map(str, libraries)], check=True)
     except FileNotFoundError as error:
-        package = f"binutils-{target.machine.replace('_', '-')}-linux-gnu"
+        package = f"binutils-{target.strip.removesuffix('-strip').replace('_', '-')}"
         raise StageError(f"there is no {target.strip}: sudo apt-get install {package}") from error
 
 

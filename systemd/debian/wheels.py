@@ -1,4 +1,4 @@
-"""The wheels of the edge install for one target: the lock's versions and hashes, no compiler.
+"""The wheels of the edge install for one target: the lock's versions and hashes; a compiler for armhf alone.
 
 What is needed follows from pyproject.toml and from the wheels' own metadata, with the markers of the target
 and not of the machine that builds; pip fetches each round by exact version and hash.
@@ -23,6 +23,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from cross import RECIPES, compiled
 from targets import Target
 
 FROM_DEBIAN: Final = frozenset({"systemd-python", "rpi-lgpio", "lgpio", "rpi-gpio"})
@@ -114,6 +115,8 @@ def _round(wanted: list[Pin], target: Target, cache: Path) -> dict[str, Path]:
     have = _cached(wanted, cache) | {
         pin.name: _built(pin, cache.parent) for pin in wanted if pin.name in BUILT
     }
+    if target.architecture == "armhf" and (nowhere := [pin for pin in wanted if pin.name in RECIPES]):
+        have |= _compiled(nowhere, target, cache)
     missing = [pin for pin in wanted if pin.name not in have]
     if missing:
         _download(missing, target, cache)
@@ -131,6 +134,32 @@ def _built(pin: Pin, cache: Path) -> Path:
         _pip("wheel", [pin], "--no-binary", pin.name, "--wheel-dir", str(folder), what=f"built of {pin.name}")
         found = sorted(folder.glob("*.whl"))
     return found[0]
+
+
+def _compiled(wanted: list[Pin], target: Target, cache: Path) -> dict[str, Path]:
+    """Wheels made of the one for arm64 and of the sources, both by the lock's hashes."""
+    arm64 = Target(target.release, "arm64")
+    published = _round(wanted, arm64, cache.parent / arm64.name)
+    sources = cache.parent / "sources"
+    have = _archives(wanted, sources)
+    if missing := [pin for pin in wanted if pin.name not in have]:
+        names = ",".join(pin.name for pin in missing)
+        _pip("download", missing, "--no-binary", names, "--dest", str(sources), what=f"built of {names}")
+        have |= _archives(missing, sources)
+    for pin in wanted:
+        if pin.name not in have:
+            raise NoWheelError(f"{pin.name} {pin.version} has no sources with a hash of the lock's")
+    return {
+        pin.name: compiled(pin.name, published[pin.name], have[pin.name], target, cache) for pin in wanted
+    }
+
+
+def _archives(wanted: list[Pin], folder: Path) -> dict[str, Path]:
+    """Sources in a folder whose hash is the lock's."""
+    digests = {
+        hashlib.sha256(path.read_bytes()).hexdigest(): path for path in sorted(folder.glob("*.tar.gz"))
+    }
+    return {pin.name: path for pin in wanted for digest, path in digests.items() if digest in pin.hashes}
 
 
 def _cached(wanted: list[Pin], cache: Path) -> dict[str, Path]:

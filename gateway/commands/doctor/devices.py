@@ -83,9 +83,7 @@ def library(host: Host, counting: str = "auto") -> Finding:
             return Finding("gpio", "ok", f"kernel {host.kernel} counts pulses, no library is needed")
         remedy = '[board] counting = "auto": this kernel counts pulses without a library'
     else:
-        remedy = (
-            "a kernel from 5.10 on counts pulses by itself; else sudo apt-get install python3-rpi.gpio"
-        )
+        remedy = "a kernel from 5.10 on counts pulses by itself; else sudo apt-get install python3-rpi.gpio"
     legacy, modern = host.installed("RPi.GPIO"), host.installed("rpi-lgpio")
     if legacy and modern:
         found = f"RPi.GPIO {legacy} and rpi-lgpio {modern} are both installed and overwrite each other"
