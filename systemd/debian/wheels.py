@@ -33,8 +33,8 @@ BUILT: Final = frozenset({"pyspark"})
 """Python and jars alone, published as sources: pip makes the wheel, which is every target's."""
 
 NOT_NEEDED: Final = frozenset({"markdown-it-py", "mdurl", "pip", "pygments"})
-"""What a library requires for what we don't use of it: sqlite-utils' command that installs plug-ins; Markdown and
-coloured source in rich, which are a third of all the Python that a Pi would compile at installation."""
+"""What a library requires for what we don't use of it: sqlite-utils' command that installs plug-ins; Markdown
+and coloured source in rich, a third of all the Python that a Pi would compile at installation."""
 
 _PINNED: Final = re.compile(r"^([a-z0-9-]+)==([^ ;\\]+) *(?:; *(.*?))? *\\?$")
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
