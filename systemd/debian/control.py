@@ -16,7 +16,7 @@ from products import GATEWAY, Product
 from targets import Target
 from tree import Stage
 
-_SCRIPTS: Final = ("postinst", "prerm", "postrm")
+_SCRIPTS: Final = ("preinst", "postinst", "prerm", "postrm")
 
 
 def version(root: Path, project: str, release: int, codename: str, epoch: int) -> str:
@@ -55,7 +55,10 @@ def write(stage: Stage, product: Product, target: Target, full_version: str) -> 
         "@UNITS@": _names(files, "usr/lib/systemd/system"),
     }
     for name in _SCRIPTS:
-        text = (Path(__file__).parent / product.scripts / name).read_text(encoding="utf-8")
+        source = Path(__file__).parent / product.scripts / name
+        if not source.exists():
+            continue
+        text = source.read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace(word, value)
         _write(directory / name, text, 0o755)
