@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Report once. Raises ConfigError."""
     config = load(arguments.config, at_work=False)
     if arguments.upgrade is not None:
-        return report_upgrade(config, *arguments.upgrade, arguments.reverted, arguments.gap_s)
+        before, after = arguments.upgrade
+        return report_upgrade(config, before, after, arguments.reverted, arguments.gap_s)
     return make_report(config, fetch)
 
 

@@ -61,8 +61,8 @@ class Mast:
             (self.root / "var/lib/dpkg" / name).touch()
         (self.root / "etc/fieldgate/gateway.toml").touch()
         programs = top / "programs"
-        for folder in (self._state, programs):
-            folder.mkdir()
+        self._state.mkdir()
+        programs.mkdir()
         fakes = {"systemctl": SYSTEMCTL, "deb-systemd-invoke": '#!/bin/sh\nexec systemctl "$@"\n'}
         for name in ("systemctl", "deb-systemd-invoke", "systemd-sysusers", "systemd-tmpfiles"):
             program = programs / name
