@@ -176,6 +176,12 @@ def test_apt_takes_the_newest_package_of_its_release(
     assert mast.download("fieldgate") == NEW.format(RELEASES[release])
     # The way back.
     assert mast.download(f"fieldgate={OLD.format(RELEASES[release])}") == OLD.format(RELEASES[release])
+    # As /usr/libexec/fieldgate/upgrade forbids a version that a mast has gone back from.
+    preferences = mast.root / "etc/apt/preferences.d/fieldgate-refused"
+    preferences.parent.mkdir()
+    pin = f"Pin: version {NEW.format(RELEASES[release])}"
+    preferences.write_text(f"# Versions …\n\nPackage: fieldgate\n{pin}\nPin-Priority: -1\n")
+    assert mast.candidate == OLD.format(RELEASES[release])
     # What unattended-upgrades is given.
     policy = mast("apt-cache", "policy").stdout
     assert f"o=fieldgate,a={release},n={release},l=fieldgate" in policy
