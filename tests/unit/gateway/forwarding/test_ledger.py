@@ -281,14 +281,15 @@ TestLedgerMachine = LedgerMachine.TestCase
 
 
 def test_a_reading_of_this_run_is_durable_once_kafka_or_the_outbox_has_it() -> None:
-    ledger = Ledger()
+    ledger, seen = Ledger(), []
     ledger.delivered(ledger.enter(record(b"an announcement"), 0.0, own=False))
-    assert not ledger.has_durable
+    seen.append(ledger.has_durable)
     refused = ledger.enter(record(b"refused"), 0.0, own=True)
     ledger.not_stored(ledger.take_for_storing(1.0))
-    assert not ledger.has_durable
+    seen.append(ledger.has_durable)
     ledger.delivered(refused)
-    assert ledger.has_durable
+    seen.append(ledger.has_durable)
+    assert seen == [False, False, True]
     stored = Ledger()
     stored.enter(record(b"stored"), 0.0, own=True)
     stored.stored(stored.take_for_storing(1.0), [1])
