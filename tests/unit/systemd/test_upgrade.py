@@ -90,6 +90,11 @@ class Mast:
         """Which start of the daemon it is that runs."""
         return int((self._state / "InvocationID").read_text())
 
+    def boots(self) -> None:
+        """As if the power had been away: it is not the boot that it was."""
+        pending = self.kept / "pending"
+        pending.write_text(" ".join([*pending.read_text().split()[:3], "another-boot"]) + "\n")
+
     def package(self, version: str, *, check: int = 0, run: int = 0) -> Path:
         """A package with the real scripts, and a program whose check and run end so."""
         stage = self._top / f"stage-{version}"
@@ -262,8 +267,7 @@ def test_a_power_cut_on_the_way_brings_the_former_version_back(mast: Mast, momen
     unfinished = {"unpacking": f"half-installed {OLD}", "configuring": f"half-configured {NEW}"}
     assert mast.installed == unfinished[moment]
     assert mast.tree != before
-    pending = mast.kept / "pending"
-    pending.write_text(" ".join([*pending.read_text().split()[:3], "another-boot"]) + "\n")
+    mast.boots()
     assert mast.upgrade("repair").returncode == 0
     mast.ends_its_trial()
     assert mast.installed == f"installed {OLD}"
@@ -274,6 +278,20 @@ def test_a_power_cut_on_the_way_brings_the_former_version_back(mast: Mast, momen
     assert mast.start == 1
     assert mast.events[0].endswith("--reverted interrupted")
     assert not mast.forbidden.exists()
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_power_cut_in_a_trial(mast: Mast, refused: bool) -> None:
+    """The trial goes on at the boot; what had lost it already is gone before the daemon starts."""
+    mast.install(mast.package(NEW, check=int(refused)))
+    mast.boots()
+    assert mast.upgrade("repair").returncode == 0
+    assert mast.installed == f"installed {OLD if refused else NEW}"
+    mast.ends_its_trial()
+    assert mast.installed == f"installed {OLD if refused else NEW}"
+    # Seconds without power are no seconds of the switch.
+    [event] = mast.events
+    assert event.endswith(f"--upgrade {OLD} {NEW}" + " --reverted check" * refused)
 
 
 def _dies_at(script: Path, call: str) -> None:
