@@ -336,6 +336,7 @@ def test_removed_and_purged_nothing_stays(mast: Mast) -> None:
     mast.ends_its_trial()
     mast._run("dpkg", "--log=/dev/null", "--remove", "fieldgate")
     assert not mast.kept.exists()
+    assert (mast.root / "etc/fieldgate/gateway.toml").exists()
     mast._run("dpkg", "--log=/dev/null", "--purge", "fieldgate")
     assert not mast.forbidden.exists()
     assert not (mast.root / "etc/fieldgate").exists()
