@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 BYTECODE := env -u PYTHONDONTWRITEBYTECODE
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
-.PHONY: help setup setup-dev packages packages-dev jars jars-s3 mirror-jars registry-jars run deb test test-full test-vm test-pi mutants bench lint lock clean
+.PHONY: help setup setup-dev packages packages-dev jars jars-s3 mirror-jars registry-jars run deb apt-repository test \
+  test-full test-vm test-pi mutants bench lint lock clean
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
@@ -19,6 +20,7 @@ help:
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure for docs/performance.md (an hour; BENCH=peers 30 minutes, BENCH=grid 18)'
 	@echo 'make deb        Debian packages for bookworm and trixie, amd64, arm64 and armhf, into dist/; ARGS="--product cloud"'
+	@echo 'make apt-repository KEY=FINGERPRINT   a signed repository of the packages in dist/, into dist/apt'
 	@echo 'make jars-s3    what Spark needs for a lake on S3'
 	@echo 'make setup      only install what the demo needs: Debian packages, virtual environment, jars'
 	@echo 'make lint       only the gates; make lock renews both locks; make clean removes what setup made'
@@ -110,6 +112,10 @@ ARMHF = $(if $(findstring --arch,$(ARGS)),$(filter armhf,$(ARGS)),$(if $(filter 
 deb: packages-dev $(VENV)/.installed-dev
 	@.ci/install-packages deb $(ARMHF)
 	@$(BIN)/python systemd/debian/build.py $(ARGS)
+
+# What is in it stays, so that a mast can go back. KEY: the fingerprint of a key in gpg's keyring.
+apt-repository:
+	@KEY='$(KEY)' $(PYTHON) systemd/debian/repository.py $(ARGS)
 
 lint:
 	$(BIN)/ruff check .

@@ -156,6 +156,8 @@ class Snapshot:
     """Whether the session is connected and subscribed."""
     confirmed_ago_s: float | None
     """Since Kafka's last delivery report; None without one."""
+    durable: bool
+    """Whether Kafka or the outbox has taken a reading of this run."""
     outbox_share: float
     """How full the outbox is, 0 to 1."""
     channels: int

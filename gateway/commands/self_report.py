@@ -51,13 +51,36 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The config."""
+    """The config, or what became of an upgrade."""
     add_config(parser)
+    upgrade = parser.add_argument_group("what became of an upgrade, in place of how the mast is")
+    upgrade.add_argument("--upgrade", nargs=2, metavar=("FROM", "TO"), help="the package's versions")
+    upgrade.add_argument("--reverted", metavar="REASON", help="FROM has come back, for this")
+    meaning = "between the end of the version before and READY of the one that runs"
+    upgrade.add_argument("--gap-s", type=float, metavar="SECONDS", help=meaning)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Report once. Raises ConfigError."""
-    return make_report(load(arguments.config, at_work=False), fetch)
+    config = load(arguments.config, at_work=False)
+    if arguments.upgrade is not None:
+        before, after = arguments.upgrade
+        return report_upgrade(config, before, after, arguments.reverted, arguments.gap_s)
+    return make_report(config, fetch)
+
+
+def report_upgrade(config: Config, before: str, after: str, reverted: str | None, gap_s: float | None) -> int:
+    """Leave the event that a new version runs, or has given way to the one before; the exit code."""
+    fields: dict[str, Any] = {"from": before, "to": after}
+    if reverted is not None:
+        fields["reason"] = reverted
+    if gap_s is not None:
+        fields["gap_s"] = gap_s
+    try:
+        spool_event(config.outbox.path, "upgraded" if reverted is None else "upgrade-reverted", fields)
+    except NotSpooled as error:
+        return fail(error)
+    return OK
 
 
 def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]) -> int:

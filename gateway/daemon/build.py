@@ -49,6 +49,7 @@ from gateway.remote.executor import Executor
 from gateway.remote.receiver import CommandReceiver, clock_wait
 from gateway.remote.support import made_by_command, support_bundle
 from gateway.reporting.event_spool import EventSpool
+from gateway.reporting.first_reading import FirstReading
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
@@ -191,8 +192,8 @@ def build(
     parts = Gateway(
         run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
-        calibrations, sites, site_watch, discovery, spool, supply, gps_time, clock_updates, reporter,
-        watchdog, commands, downlinks, http, mqtt_proxy,
+        calibrations, sites, site_watch, discovery, spool, FirstReading(), supply, gps_time, clock_updates,
+        reporter, watchdog, commands, downlinks, http, mqtt_proxy,
     )  # fmt: skip
 
     page = StatusPage(

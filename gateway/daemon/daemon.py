@@ -41,6 +41,7 @@ class Daemon:
             gateway.discovery,
             reload,
             gateway.spool,
+            gateway.first_reading,
             gateway.supply,
             gateway.site_watch,
             gateway.commands,

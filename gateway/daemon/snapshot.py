@@ -27,6 +27,7 @@ def take_snapshot(gateway: Gateway) -> Snapshot:
         outbox_problem=gateway.forwarder.outbox.problem,
         mqtt_connected=gateway.session.ready.is_set(),
         confirmed_ago_s=gateway.forwarder.confirmed_ago_s,
+        durable=gateway.forwarder.has_durable,
         outbox_share=gateway.forwarder.outbox.size_bytes / gateway.in_force.config.outbox.max_bytes,
         channels=len(gateway.last),
         silent=gateway.samplers.troubles,

@@ -196,6 +196,11 @@ class Forwarder:
         return None if confirmed_s is None else self._state.monotonic() - confirmed_s
 
     @property
+    def has_durable(self) -> bool:
+        """Whether Kafka or the outbox has taken a reading of this run."""
+        return self._state.ledger.has_durable
+
+    @property
     def in_flight(self) -> int:
         """Entries that are neither confirmed nor stored yet."""
         return len(self._state.ledger)

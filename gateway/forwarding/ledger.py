@@ -108,6 +108,8 @@ class Ledger:
         """How many entries the disk has refused, those in packs included."""
         self.held: set[int] = set()
         """Rows of the outbox that must not be drained yet, because the sink has a copy of them."""
+        self.has_durable = False
+        """Whether Kafka or the outbox has taken a reading of this run."""
 
     def __len__(self) -> int:
         return len(self._unstored) + len(self._storing) + self.packs.records
@@ -167,6 +169,7 @@ class Ledger:
 
     def delivered(self, entry: Entry) -> None:
         """Kafka has confirmed the entry, early or late."""
+        self.has_durable = self.has_durable or entry.own
         entry.at_sink = False
         if entry.number is not None:
             self.held.discard(entry.number)
@@ -260,6 +263,7 @@ class Ledger:
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
         """The outbox has entries under these numbers."""
         for entry, number in zip(entries, numbers, strict=True):
+            self.has_durable = self.has_durable or entry.own
             self._close(entry)
             entry.number = number
             if entry.delivered:

@@ -17,7 +17,7 @@ from products import Product
 from targets import Target
 from tree import Stage
 
-_SCRIPTS: Final = ("postinst", "prerm", "postrm")
+_SCRIPTS: Final = ("preinst", "postinst", "prerm", "postrm")
 
 
 def version(root: Path, project: str, release: int, codename: str, epoch: int) -> str:
@@ -55,8 +55,11 @@ def write(stage: Stage, product: Product, target: Target, full_version: str) -> 
         "@TMPFILES@": _names(files, "usr/lib/tmpfiles.d"),
         "@UNITS@": _names(files, "usr/lib/systemd/system"),
     }
-    for name in (*_SCRIPTS, *(["preinst"] if target.architecture == "armhf" else [])):
-        text = (Path(__file__).parent / product.scripts / name).read_text(encoding="utf-8")
+    for name in _SCRIPTS:
+        source = Path(__file__).parent / product.scripts / name
+        if not source.exists():
+            continue
+        text = source.read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace(word, value)
         _write(directory / name, text, 0o755)

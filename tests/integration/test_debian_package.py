@@ -377,11 +377,11 @@ def test_the_manual_has_every_command_and_option(tree: Path) -> None:
 
 
 def test_maintainer_scripts(tree: Path) -> None:
-    scripts = [tree / "DEBIAN" / name for name in ("postinst", "prerm", "postrm")]
+    scripts = [tree / "DEBIAN" / name for name in ("postinst", "prerm", "postrm", "preinst")]
     for script in scripts:
         assert not re.findall(r"@[A-Z]+@", script.read_text())
     subprocess.run(["shellcheck", *map(str, scripts)], check=True, timeout=60)
-    assert "systemd-sysusers fieldgate.conf" in scripts[0].read_text()
+    assert 'systemd-sysusers ${root:+--root="$root"} fieldgate.conf' in scripts[0].read_text()
     # Every unit stops when the program goes; drop-ins of other units are none of ours to stop.
     stop = re.search(r"systemctl stop (.*) \|\| true", scripts[1].read_text())
     assert stop is not None
@@ -391,5 +391,6 @@ def test_maintainer_scripts(tree: Path) -> None:
     assert "fieldgate.service" in stop[1].split()
     # Only a purge removes what people wrote.
     removal = scripts[2].read_text().partition("purge)")
-    assert "rm -rf" not in removal[0] + scripts[0].read_text()
-    assert "rm -rf /etc/fieldgate /var/lib/fieldgate" in removal[2]
+    assert "/etc/fieldgate" not in re.sub(r"^ *echo .*", "", removal[0], flags=re.MULTILINE)
+    assert "rm -rf" not in scripts[0].read_text()
+    assert "/etc/fieldgate" in removal[2]

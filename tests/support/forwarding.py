@@ -275,6 +275,7 @@ def snapshot(at_s: float = 0.0, **changed: Any) -> Snapshot:
         "outbox_problem": None,
         "mqtt_connected": True,
         "confirmed_ago_s": 0.6,
+        "durable": True,
         "outbox_share": 0.001,
         "channels": 12,
         "silent": (),

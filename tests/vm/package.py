@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +53,27 @@ def build(directory: Path, epoch: int | None = None, *, quick: bool = False) -> 
     )  # fmt: skip
     [package] = directory.glob("*.deb")
     return package
+
+
+def variant(package: Path, number: int, files: Mapping[str, str]) -> Path:
+    """A newer version of a package in which some files end with other text; beside it."""
+    version = package.name.split("_")[1].replace("+deb", f".{number}+deb")
+    changed = package.with_name(f"fieldgate_{version}_amd64.deb")
+    with tempfile.TemporaryDirectory() as top:
+        subprocess.run(["dpkg-deb", "-R", str(package), top], check=True)
+        control = Path(top, "DEBIAN/control")
+        lines = control.read_text(encoding="utf-8").splitlines()
+        at = next(at for at, line in enumerate(lines) if line.startswith("Version: "))
+        lines[at] = f"Version: {version}"
+        control.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for path, text in files.items():
+            with Path(top, path).open("a", encoding="utf-8") as file:
+                file.write(text)
+        subprocess.run(
+            ["dpkg-deb", "-Zgzip", "-z1", "--root-owner-group", "--build", top, str(changed)],
+            stdout=subprocess.DEVNULL, check=True,
+        )  # fmt: skip
+    return changed
 
 
 def install(package: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,8 +48,7 @@ def test_systemd_accepts_every_key(unit: str, tmp_path: Path) -> None:
         if path.is_dir():
             continue
         text = path.read_text()
-        for installed in ("/usr/bin/fieldgate-cloud", "/usr/bin/fieldgate", "/usr/libexec/fieldgate/backoff"):
-            text = text.replace(installed, str(program))
+        text = re.sub("/usr/(?:bin/fieldgate(?:-cloud)?|libexec/fieldgate/[a-z]+)(?= )", str(program), text)
         folder = tmp_path / path.parent.name if path.suffix == ".conf" else tmp_path
         folder.mkdir(exist_ok=True)
         (folder / path.name).write_text(text)
@@ -64,6 +64,9 @@ def test_systemd_accepts_every_key(unit: str, tmp_path: Path) -> None:
 def test_each_command_is_one(unit: str) -> None:
     (start,) = lines(unit, "ExecStart")
     program, *words = start.split()
+    if program == "/usr/libexec/fieldgate/upgrade":
+        assert f"\n{words[0]})\n" in (_SYSTEMD / "libexec/upgrade").read_text()
+        return
     assert program == "/usr/bin/fieldgate"
     parser_of(words[0]).parse_args(words[1:])
 
@@ -73,9 +76,9 @@ def test_nothing_waits_for_network_time_or_broker(unit: str) -> None:
     for key in ("After", "Requires", "BindsTo"):
         for value in lines(unit, key):
             assert set(value.split()) <= {"local-fs.target"}
-    # What is wanted is started beside it and not waited for.
+    # What is wanted is started beside it and not waited for, but for the repair after a power cut.
     for value in lines(unit, "Wants"):
-        assert set(value.split()) <= {"fieldgate-report.timer"}
+        assert set(value.split()) <= {"fieldgate-report.timer", "fieldgate-repair.service"}
 
 
 @pytest.mark.parametrize(("ran_s", "result"), [(60, "exit-code"), (5, "success")])

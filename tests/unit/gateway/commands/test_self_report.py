@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli import main
 from gateway.commands.self_report import Totals, line, make_report, report
 from gateway.config import load
 from gateway.status.client import NoStatus
@@ -144,3 +145,19 @@ def test_just_started_there_is_no_recovery() -> None:
     fields = report(status("a", 0, cup_wind=channel(1, 1, 0, 0)))
     assert fields["channels"]["cup.wind"]["recovery"] is None
     assert "worst=cup.wind recovery=None" in line(fields)
+
+
+def test_what_became_of_an_upgrade(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(CONFIG)
+    words = ["self-report", "-c", str(config), "--upgrade", "1.0+deb13.trixie", "1.1+deb13.trixie"]
+    assert main([*words, "--gap-s", "8.25"]) == 0
+    assert main([*words, "--reverted", "crashes"]) == 0
+    events = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("outbox.db.notices/*.json"))]
+    for event in events:
+        del event["id"], event["at"]
+    both = {"from": "1.0+deb13.trixie", "to": "1.1+deb13.trixie"}
+    assert events == [
+        {"event": "upgraded", **both, "gap_s": 8.25},
+        {"event": "upgrade-reverted", **both, "reason": "crashes"},
+    ]

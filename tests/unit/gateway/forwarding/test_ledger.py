@@ -278,3 +278,19 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
+
+
+def test_a_reading_of_this_run_is_durable_once_kafka_or_the_outbox_has_it() -> None:
+    ledger, seen = Ledger(), []
+    ledger.delivered(ledger.enter(record(b"an announcement"), 0.0, own=False))
+    seen.append(ledger.has_durable)
+    refused = ledger.enter(record(b"refused"), 0.0, own=True)
+    ledger.not_stored(ledger.take_for_storing(1.0))
+    seen.append(ledger.has_durable)
+    ledger.delivered(refused)
+    seen.append(ledger.has_durable)
+    assert seen == [False, False, True]
+    stored = Ledger()
+    stored.enter(record(b"stored"), 0.0, own=True)
+    stored.stored(stored.take_for_storing(1.0), [1])
+    assert stored.has_durable
