@@ -133,7 +133,7 @@ def test_init_writes_a_config_that_check_calls_good(pi: Pi) -> None:
 
 
 def connect(pi: Pi) -> None:
-    """Wire the sensors to a machine that was just started; wait until the kernel has found the thermometer."""
+    """Wire the sensors to a machine just started; wait until the kernel has found the thermometer."""
     pi.do("adc", 0, 2.5)
     pi.do("adc", 1, 1.65)
     pi.do("adc", 2, 0.008)
