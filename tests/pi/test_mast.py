@@ -185,7 +185,7 @@ def test_the_service_brings_readings_into_kafka(pi: Pi, cloud: Kafka) -> None:
         pi.types("sudo systemctl enable --now fieldgate")
         eventually(lambda: pi.types("systemctl is-active fieldgate", check=False).strip() == "active", 300)
     with timed("until Kafka has acknowledged readings"):
-        pi.until("forwarded", above=100)
+        pi.until("confirmed", above=100)
     assert readings(cloud, "baro.pressure")[-1].value == pytest.approx(21.79 * 2.5 + 10.55, abs=0.01)
     assert readings(cloud, "co2.co2")[-1].value == 812
 
