@@ -267,8 +267,8 @@ def receiver(pi: Pi, latitude: float, longitude: float) -> Iterator[None]:
 
 
 def test_the_phone_page_answers_from_outside(pi: Pi) -> None:
-    printed = pi.types("sudo fieldgate phone --minutes 15", check=False)
-    link = next(word for word in printed.split() if word.startswith("http://"))
+    # The QR code's own address, with its token.
+    link = printed_json(pi.types("sudo fieldgate phone --minutes 15 --json"))["link"]
     state = json.loads((pi.work / "state.json").read_text())
     outside = f"127.0.0.1:{state['ports']['8321']}"
     path = link.partition("//")[2].partition("/")[2]
