@@ -63,7 +63,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "enable.idempotence": "true",
     # Java's default partitioner: the same key goes to the same partition whoever produces it.
     "partitioner": "murmur2_random",
-    "linger.ms": "3",
+    "linger.ms": "5",
     "compression.type": "zstd",
     # Batches of readings come out no larger than by the default level, 3, which takes longer.
     "compression.level": "1",

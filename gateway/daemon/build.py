@@ -167,7 +167,7 @@ def build(
         inbox.retain({topics.command_result: record.value})
 
     def to_device(topic: str, payload: bytes) -> bool:
-        inbox.put(Call(partial(session.deliver, topic, payload, False, lambda _: None)))
+        inbox.put(Call(partial(session.publish, topic, payload)))
         return session.ready.is_set()
 
     def deliver(topic: str, payload: bytes, retain: bool, done: Callable[[bool], None]) -> bool:

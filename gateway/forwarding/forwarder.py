@@ -44,20 +44,14 @@ from gateway.system.watchdog import Heartbeat
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0
-# Delivery reports wake nobody: each turn polls for them, and where none comes by itself one at these times,
-# seldom while Kafka keeps silent. Mostly a report can wait for the next message's turn. It can't where a
-# device waits for its answer, nor with so many open that a broker's window (Mosquitto's default: 20) is full.
-_FIRST_POLL_S: Final = 0.025
-_SOON_S: Final = 0.005
-_MANY: Final = 16
-_LONGEST_POLL_S: Final = 0.1
+# Delivery reports wake nobody: they are polled for, first when the producer's linger is over, seldom while
+# Kafka keeps silent.
+_FIRST_POLL_S: Final = 0.007
+_LONGEST_POLL_S: Final = 0.05
 # While messages come closer together than this, those of the next few milliseconds are taken in one turn: a
 # turn for each was much of what a thousand a second cost. One that comes alone waits for nothing.
 _BUSY_APART_S: Final = 0.005
-_REST_S: Final = 0.004
-# Sensors are read at the same instants: with the first reading the others come, and then their echoes.
-_GATHER_S: Final = 0.004
-_ECHOES_S: Final = 0.002
+_REST_S: Final = 0.002
 # So many in one turn are a batch already.
 _ENOUGH: Final = 8
 # A few milliseconds' work: late messages don't wait for more.
@@ -243,10 +237,6 @@ class Forwarder:
         while not self._finished():
             self._mark_progress()
             self.inbox.sleep(self._patience_s(), *broker.interest())
-            readings = self.inbox.has_readings
-            if readings:
-                time.sleep(_GATHER_S)
-                self.inbox.has_readings = False
             now_s = state.monotonic()
             self._take_events(now_s)
             messages = broker.read(now_s, take=not self._full)
@@ -260,12 +250,10 @@ class Forwarder:
             self._settle()
             broker.write()
             if reported or messages:
-                self._poll_s = _SOON_S if self._open > _MANY else _FIRST_POLL_S
-            if readings:
-                time.sleep(_ECHOES_S)
-            elif 0 < len(messages) < _ENOUGH and now_s - self._messages_s < _BUSY_APART_S:
-                time.sleep(_REST_S)
+                self._poll_s = _FIRST_POLL_S
             if messages:
+                if len(messages) < _ENOUGH and now_s - self._messages_s < _BUSY_APART_S:
+                    time.sleep(_REST_S)
                 self._messages_s = now_s
         self._ended = True
 
@@ -309,11 +297,11 @@ class Forwarder:
                 self._uplink.send(state.ledger.enter(record, now_s, own=False), now_s)
             case Posted(records, ack):
                 # Its device waits for the answer.
-                self._poll_s = _SOON_S
+                self._poll_s = _FIRST_POLL_S
                 for entry in self._reception.take_posted(records, ack, now_s):
                     self._uplink.send(entry, now_s)
             case Published(topic, payload, ack):
-                self._poll_s = _SOON_S
+                self._poll_s = _FIRST_POLL_S
                 for entry in self._reception.take_published(topic, payload, ack, now_s):
                     self._uplink.send(entry, now_s)
             case Retained(messages):
@@ -371,16 +359,11 @@ class Forwarder:
     def _patience_s(self) -> float:
         now_s, stop_at_s = self._state.monotonic(), self._state.stop_at_s
         until_s = min(now_s + _IDLE_S, self.kafka.wake_s(), self._uplink.wake_s(now_s), self._broker.wake_s())
-        if self._open:
+        if any(sink.open for sink in self._sinks):
             until_s = min(until_s, now_s + self._poll_s)
             self._poll_s = min(2 * self._poll_s, _LONGEST_POLL_S)
         ends_s = self._backlog.wake_s() if stop_at_s is None else stop_at_s
         return max(min(until_s, ends_s) - now_s, 0.0)
-
-    @property
-    def _open(self) -> int:
-        """How many records' outcomes are to come."""
-        return sum(sink.open for sink in self._sinks)
 
     def _finished(self) -> bool:
         state = self._state

@@ -6,9 +6,9 @@ import socket
 import time
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 
-from paho.mqtt.client import Client, MQTTMessageInfo
+from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MessageType, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.exception import MalformedPacket
 
@@ -41,7 +41,6 @@ class BufferedClient(Client):
         self._arrived = arrived
         self._received = bytearray()
         self._pubacks = bytearray()
-        self._published = bytearray()
         self.has_more = False
         """Whether packets may have been received that were not handled yet."""
 
@@ -65,45 +64,20 @@ class BufferedClient(Client):
         """Acknowledge a message with the next ``loop_write``; those of a turn are queued as one packet."""
         self._pubacks += b"\x40\x02" + message_id.to_bytes(2)
 
-    def publish_once(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish at QoS 1 with the next ``loop_write``, and not again should the connection break."""
-        name = topic.encode()
-        length = 4 + len(name) + len(payload)
-        packet = self._published
-        packet.append(MessageType.PUBLISH | 2 | retain)
-        while length > 0x7F:
-            packet.append(length & 0x7F | 0x80)
-            length >>= 7
-        packet.append(length)
-        packet += len(name).to_bytes(2) + name + self._mid_generate().to_bytes(2) + payload
-
-    def publish(self, *arguments: Any, **named: Any) -> MQTTMessageInfo:
-        """Publish as paho does, behind all that was published once before: a topic retains the last."""
-        self._queue_published()
-        return super().publish(*arguments, **named)
-
-    def _queue_published(self) -> None:
-        if self._published:
-            published, self._published = self._published, bytearray()
-            # Paho only compares the kind, with that of messages which it awaits no PUBACK for.
-            self._packet_queue(MessageType.PUBACK, published, 0, 0)
-
     def want_write(self) -> bool:
         """Whether anything waits to be sent."""
-        return bool(self._pubacks or self._published) or super().want_write()
+        return bool(self._pubacks) or super().want_write()
 
     def loop_write(self) -> MQTTErrorCode:
         """Send what waits, as far as the connection takes it."""
         if self._pubacks:
             pubacks, self._pubacks = self._pubacks, bytearray()
             self._packet_queue(MessageType.PUBACK, pubacks, 0, 0)
-        self._queue_published()
         return super().loop_write()
 
     def _create_socket_connection(self) -> socket.socket:
         prepared, self.prepared = self.prepared, None
         self._received, self._pubacks, self.has_more = bytearray(), bytearray(), False
-        self._published = bytearray()
         if prepared is None:
             raise ConnectionError("no connection was made")
         return prepared
@@ -122,9 +96,6 @@ class BufferedClient(Client):
     def _handle(self, received: bytearray, begin: int, body: int, end: int) -> MQTTErrorCode:
         """Handle one packet. Raises MalformedPacket."""
         command = received[begin]
-        if command == MessageType.PUBACK and int.from_bytes(received[body:end]) not in self._out_messages:
-            # Of what was published once.
-            return MQTTErrorCode.MQTT_ERR_SUCCESS
         if command & 0xF0 != MessageType.PUBLISH:
             self._in_packet["command"], self._in_packet["remaining_length"] = command, end - body
             self._in_packet["packet"] = received[body:end]

@@ -122,8 +122,7 @@ class MqttSession:
     def wake_s(self) -> float:
         """When ``read`` is due whatever comes."""
         if self._client.socket() is not None:
-            # Mostly a turn comes by itself before.
-            return float("-inf") if self._client.has_more else self._misc_at_s + _MISC_EVERY_S
+            return float("-inf") if self._client.has_more else self._misc_at_s
         return float("inf") if self._connecting or not self._take else self._connect_at_s
 
     def read(self, now_s: float, *, take: bool) -> Sequence[Message]:
@@ -158,7 +157,7 @@ class MqttSession:
     def publish(self, topic: str, payload: bytes) -> None:
         """Publish at QoS 1, while subscribed: what is published before would not come back to us."""
         if self.ready.is_set():
-            self._client.publish_once(topic, payload)
+            self._client.publish(topic, payload, qos=1)
 
     def deliver(self, topic: str, payload: bytes, retain: bool, done: Callable[[bool], None]) -> None:
         """Publish at QoS 1, again after a reconnect; ``done``: the broker has it, or it can't be queued."""
@@ -339,13 +338,11 @@ class MqttSession:
         if self.ready.is_set():
             for topic in topics:
                 payload = self._retained.get(topic)
-                if payload:
-                    # Again with the next connect in any case.
-                    self._client.publish_once(topic, payload, retain=True)
-                elif payload is not None:
-                    published = self._client.publish(topic, payload, qos=1, retain=True)
-                    if published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
-                        self._removals[published.mid] = topic
+                if payload is None:
+                    continue
+                published = self._client.publish(topic, payload, qos=1, retain=True)
+                if not payload and published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
+                    self._removals[published.mid] = topic
 
     def _on_publish(self, _client: Client, _data: Any, message_id: int, *_: Any) -> None:
         if (done := self._deliveries.pop(message_id, None)) is not None:
@@ -370,8 +367,7 @@ class MqttSession:
             if self._drops_request is not None:
                 return
         if topic in self._own.names:
-            # What came back is no news.
-            if payload != self._retained.get(topic) and self._own.arrived(topic, payload):
+            if self._own.arrived(topic, payload):
                 self._publish_retained([topic])
         elif topic and (not retained or self._subscriptions.is_news(topic)):
             if retained and ack is not None:

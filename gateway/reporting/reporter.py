@@ -131,8 +131,7 @@ class Reporter:
 
     def _report_run(self, snapshot: Snapshot) -> None:
         """To the local broker each turn, to Kafka once a minute."""
-        payload = self._runs.payload(snapshot.state, snapshot.counts)
-        self._inbox.retain({self._topics.run: payload}, soon=False)
+        self._inbox.retain({self._topics.run: self._runs.payload(snapshot.state, snapshot.counts)})
         if snapshot.at_s >= self._record_at_s and snapshot.uplink != "spilling":
             # During an outage each would be stored, and the last of them has everything.
             self._record_at_s = snapshot.at_s + ANNOUNCE_EVERY_S

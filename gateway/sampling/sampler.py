@@ -20,7 +20,6 @@ from typing import Final
 from drivers.interface import (
     AnswersLate,
     ChecksumError,
-    Compensated,
     CountsPulses,
     DescribesItself,
     DriverError,
@@ -79,8 +78,6 @@ class Sampler:
             isinstance(driver, AnswersLate),
         )
         self._adds_up = any(sensor.kind_of(each.quantity) == "accumulated" for each in driver.channels)
-        # Asking a protocol takes 10 µs and more.
-        self._compensated = isinstance(driver, Compensated)
         self._started = False
         self._start_again_s = float("-inf")
         self._start_error = "the driver that hung may still have the sensor: this one isn't started yet"
@@ -243,8 +240,7 @@ class Sampler:
         self._start()
         if not counting:
             raise ReadError("the count has only begun")
-        if self._compensated:
-            self._context.compensation.apply(self.sensor, self._driver, self._context.clock.monotonic())
+        self._context.compensation.apply(self.sensor, self._driver, self._context.clock.monotonic())
         with self.calls.call(self._timeout_s):
             read = self._driver.read()
         if any(calls.returning.is_set() for calls in self._hung_calls):

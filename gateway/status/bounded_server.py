@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 32
 """At a time, a thread each; a further one is closed at once."""
+_POLL_S: Final = 0.1
+"""Between checks for the end."""
 
 
 class BoundedServer(ThreadingHTTPServer):
@@ -36,7 +38,7 @@ class BoundedServer(ThreadingHTTPServer):
         self._most_of_one = most_of_one
         self._open: Counter[str] = Counter()
         self._opening = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name=name, daemon=True)
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), handler)
@@ -48,14 +50,9 @@ class BoundedServer(ThreadingHTTPServer):
     def stop(self) -> None:
         """Stop and release the port."""
         self.stopping.set()
-        # The base class would have the thread look ten times a second whether it shall end. This wakes it.
-        self.socket.shutdown(socket.SHUT_RDWR)
+        self.shutdown()
         self._thread.join()
         self.server_close()
-
-    def _serve(self) -> None:
-        while not self.stopping.is_set():
-            self.handle_request()
 
     def server_bind(self) -> None:
         """As the base class, without resolving a name, which takes long with the uplink down."""

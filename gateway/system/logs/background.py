@@ -65,10 +65,10 @@ class LogThread(QueueListener):
         self._thread: threading.Thread | None
 
     def dequeue(self, block: bool) -> logging.LogRecord:
-        """The next line; while none comes, what the limit holds and releases."""
+        """The next line; while none comes, what the limit releases."""
         while True:
             try:
-                return self._queued.lines.get(block, _TICK_S if self._limit.holds else None)
+                return self._queued.lines.get(block, _TICK_S)
             except Empty:
                 self._limit.release_due()
 

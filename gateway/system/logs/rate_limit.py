@@ -58,11 +58,6 @@ class RateLimit:
             kind.suppressed += 1
             kind.last = record
 
-    @property
-    def holds(self) -> bool:
-        """Whether a line waits to be written later."""
-        return any(kind.last is not None for kind in self._kinds.values())
-
     def release_due(self) -> None:
         """Write the last line of each kind that may come again, with how many were left out before it."""
         for kind in self._kinds.values():
