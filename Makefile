@@ -129,12 +129,13 @@ lint:
 
 # Four tests at a time on two cores, and the gates beside them: most of the time tests wait for servers. What one process
 # compiles by collecting the tests, four need not. Spark's archived classes are used where there are any, and not made:
-# that takes as much as it would save here.
+# that takes as much as it would save here. Where a server hangs, each of its tests waits for its own end: the run has one
+# too, and says then what failed.
 test: setup-dev
 	@nice make --no-print-directory lint >.lint.log 2>&1 & gates=$$!; \
 	  $(MAKE) --no-print-directory .jars/kafka/classes.jsa >.jars/archive.log 2>&1 & archive=$$!; \
 	  $(BYTECODE) $(BIN)/pytest --collect-only -qq $(ARGS) >/dev/null 2>&1; wait $$archive; \
-	  $(BYTECODE) $(BIN)/pytest -n 4 $(ARGS); tests=$$?; \
+	  $(BYTECODE) $(BIN)/pytest -n 4 --session-timeout 3000 $(ARGS); tests=$$?; \
 	  wait $$gates; gates=$$?; cat .lint.log; exit $$((tests | gates))
 
 test-full: setup-dev mirror-jars registry-jars lint
@@ -142,7 +143,7 @@ test-full: setup-dev mirror-jars registry-jars lint
 
 # The machine's program: $$GATEWAY_VM, else ../shared/vm/gateway-vm.
 test-vm: setup-dev
-	$(BIN)/pytest --vm -rs $(ARGS) tests/vm
+	$(BIN)/pytest --vm -rs $(ARGS) $(if $(filter tests/vm/%,$(ARGS)),,tests/vm)
 
 # QEMU and four cards are built once, in half an hour, into ~/.cache/fieldgate-pi.
 test-pi: setup-dev

@@ -1,7 +1,7 @@
 """Writes Java's class archives of a local Kafka and a local Spark: ``archive_classes.py JARS [kafka]``.
 
 Whatever a short run of the jobs loads from a broker of its own goes into ``JARS/kafka/classes.jsa`` and
-``JARS/spark/classes.jsa`` (see ``cloud.local.class_archive``); with ``kafka`` the broker's alone.
+``JARS/spark/classes.jsa`` (see ``cloud.local.process``); with ``kafka`` the broker's alone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from pyspark import SparkContext
 
 from cloud.kafka.provision import provision_topics
-from cloud.local.class_archive import SILENT
 from cloud.local.kafka_broker import LocalBroker
+from cloud.local.process import SILENT
 from cloud.wire.reading_records import Reading, encode_reading
 from spark_jobs.jobs.run import run
 from spark_jobs.settings import Settings

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import zstandard
 
@@ -29,8 +29,11 @@ CHECKSUM_BYTES: Final = 8
 ROW_BYTES: Final = 2 * CHECKSUM_BYTES + 40
 """What a block's row takes beside summary and payload."""
 DICTIONARY_BYTES: Final = 16 << 10
-"""So much of a file's first records becomes the dictionary: less may be a start's channel records alone."""
+"""The dictionary is so much of a file's first records: less may be a start's channel records alone."""
 _LEVEL: Final = 3
+_MOST_BYTES: Final = 64 << 20
+_MOST_RECORDS: Final = 1 << 18
+"""Of one block, unpacked: more than the memory of a gateway that stores all it holds at once."""
 _HEAD: Final = struct.Struct(">qqqq")
 _LENGTH: Final = struct.Struct(">I")
 
@@ -83,20 +86,20 @@ class Block:
             raise DamagedBlockError(head_is_sound=False)
         if self.payload_checksum != _checksum(self.head_checksum, self.payload):
             raise DamagedBlockError(head_is_sound=True)
+        if self.count > _MOST_RECORDS:
+            raise DamagedBlockError(head_is_sound=True)
         if not self.codec & ZSTD:
             return _unpack(self.payload, self.count)
         if self.dictionary and (dictionary is None or dictionary.number != self.dictionary):
             raise DamagedBlockError(head_is_sound=True)
         decompressor = zstandard.ZstdDecompressor() if dictionary is None else dictionary.decompressor
-        return _unpack(decompressor.decompress(self.payload), self.count)
-
-
-class Group(NamedTuple):
-    """Records that are to be stored again, as a block of their own; ``numbers``, ascending, are theirs."""
-
-    numbers: Sequence[int]
-    records: Sequence[bytes]
-    summary: bytes
+        try:
+            # A file may have been made by anybody: what it says of a size is no reason to reserve as much.
+            if not 0 < zstandard.frame_content_size(self.payload) <= _MOST_BYTES:
+                raise DamagedBlockError(head_is_sound=True)
+            return _unpack(decompressor.decompress(self.payload), self.count)
+        except zstandard.ZstdError as error:
+            raise DamagedBlockError(head_is_sound=True) from error
 
 
 class Dictionary:
@@ -147,6 +150,8 @@ def _pack(records: Sequence[bytes]) -> bytes:
 
 
 def _unpack(packed: bytes, count: int) -> list[bytes]:
+    if count * _LENGTH.size > len(packed):
+        raise DamagedBlockError(head_is_sound=True)
     lengths = struct.unpack_from(f">{count}I", packed)
     return [packed[begin:end] for begin, end in pairwise(accumulate(lengths, initial=count * _LENGTH.size))]
 

@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from buffer import blocks, drops, tables
-from buffer.blocks import Block, DamagedBlockError, Dictionary, Group
+from buffer import blocks, drops, recovery, tables
+from buffer.blocks import Block, DamagedBlockError, Dictionary
 from buffer.drops import Drop, OnDrop
-from buffer.errors import OutboxCorrupt, OutboxDiskFull, OutboxUnusable
-from buffer.numbering import Numbering, NumberRanges
-from buffer.outbox_file import OutboxFile
-from buffer.space_limits import pages_for
-from buffer.zstd_dictionaries import ZstdDictionaries
+from buffer.errors import OutboxCorrupt, OutboxDiskFull
+from buffer.outbox_file import OutboxFile, pages_for
+from buffer.tables import Numbering, NumberRanges, ZstdDictionaries
 
 _GIVE_BACK_BYTES: Final = 1 << 20
 """An emptied file smaller than this keeps its space: else a flapping link would rewrite it all the time."""
 _DROPS_PER_COMMIT: Final = 500
+_RESTORED_BYTES: Final = 1 << 20
+"""What one transaction copies from a damaged file."""
 
 
 class DiskBlocks:
@@ -48,11 +49,11 @@ class DiskBlocks:
         """Read the open file's figures."""
         connection = self._file.connection
         self._dictionaries = ZstdDictionaries()
-        # Numbers of removed records, by the first number of their block, which has others left.
-        self._removed: dict[int, set[int]] = {}
+        # A bit for each removed record of a block that has others left, by the block's first number.
+        self._removed: dict[int, int] = {}
         for first, last in NumberRanges(tables.read_removed(connection)):
             for head in tables.heads_within(connection, first, last):
-                self._removed.setdefault(head.first, set()).update(_within(first, last, head))
+                self._removed[head.first] = self._removed.get(head.first, 0) | _bits(first, last, head)
         self.numbering = Numbering.read(connection, self._file.path)
         self.loaded = True
 
@@ -60,23 +61,17 @@ class DiskBlocks:
         """Records that are stored and not removed, as far as the file could be opened."""
         if not self.loaded:
             return 0
-        return self.numbering.stored - sum(map(len, self._removed.values()))
+        return self.numbering.stored - sum(map(int.bit_count, self._removed.values()))
 
     # Storing.
 
     def append(
-        self,
-        records: Sequence[bytes],
-        summary: bytes,
-        *,
-        others: bool,
-        drop_oldest: bool,
-        drop_at_cap: bool = True,
+        self, records: Sequence[bytes], summary: bytes, *, others: bool, drop_oldest: bool
     ) -> list[int]:
         """Store records as one block; their numbers.
 
-        Without room other blocks are dropped, on a full disk only with ``drop_oldest``, at the cap unless
-        ``drop_at_cap`` is False. Raises OutboxDiskFull, OutboxUnusable: nothing is stored then.
+        Without room other blocks are dropped, on a full disk only with ``drop_oldest``. Nothing is stored
+        where it raises OutboxDiskFull, OutboxUnusable.
         """
         dictionary = self._dictionaries.for_append(self._file.connection, records)
         block = blocks.make(self.numbering.issued + 1, records, summary, dictionary, others=others)
@@ -84,15 +79,11 @@ class DiskBlocks:
         new = None if dictionary is None or dictionary.number in in_file else dictionary
         sizes = [block.size_bytes] if new is None else [block.size_bytes, len(new.content)]
         missing, reason = self._file.missing_pages(sizes, drop_oldest=drop_oldest)
-        if missing and not drop_at_cap:
-            raise OutboxDiskFull(f"{self._file.path} has no room but that of others")
         try:
             dropped = self._insert(block, new, missing, reason)
         except OutboxDiskFull:
             if self._file.damaged.delete_oldest():
-                return self.append(
-                    records, summary, others=others, drop_oldest=drop_oldest, drop_at_cap=drop_at_cap
-                )
+                return self.append(records, summary, others=others, drop_oldest=drop_oldest)
             if not drop_oldest or not self.numbering.stored:
                 raise
             # Dropping makes room in the file; the ballast is for the log of that.
@@ -106,6 +97,27 @@ class DiskBlocks:
         if dropped:
             self._file.restore_ballast()
         return list(range(block.first, block.last + 1))
+
+    def restore(self, damaged: sqlite3.Connection, found: NumberRanges) -> None:
+        """Store what is sound of a damaged file, under the numbers it had; ``found`` gets these.
+
+        No limit holds here: the damaged file goes first when the next append wants room. A full disk
+        ends the pass. Raises OutboxUnusable.
+        """
+        is_new = not self.numbering.stored
+        with contextlib.suppress(OutboxDiskFull):
+            with self._change() as figures:
+                for dictionary in recovery.dictionaries(damaged):
+                    if tables.dictionary(figures.connection, dictionary.number) is None:
+                        tables.add_dictionary(figures.connection, dictionary)
+            for batch in _batches(recovery.sound_blocks(damaged)):
+                with self._change() as figures:
+                    for block in batch:
+                        # A crash, or damage within the pass, may have left it here.
+                        if is_new or not tables.can_find(figures.connection, [block.first]):
+                            figures.insert(block)
+                for block in batch:
+                    found.add(block.first, block.last)
 
     def probe(self) -> None:
         """Write a little, to check whether the file could grow. Raises as ``append``."""
@@ -166,7 +178,7 @@ class DiskBlocks:
     def _drop_of(self, block: Block, reason: str) -> Drop:
         """The loss of a block that is still stored: of what is left of it, where some was removed."""
         drop = Drop(reason, block.first, block.last, block.count, block.summary)
-        removed = self._removed.get(block.first)
+        removed = self._removed.get(block.first, 0)
         if not removed:
             return drop
         left: tuple[bytes, ...] = ()
@@ -177,8 +189,8 @@ class DiskBlocks:
         ):
             for whole in islice(found, 1):
                 records = whole.records(self._dictionaries.find(connection, whole.dictionary))
-                left = tuple(record for at, record in enumerate(records) if whole.first + at not in removed)
-        return dataclasses.replace(drop, count=block.count - len(removed), left=left)
+                left = tuple(record for at, record in enumerate(records) if not removed >> at & 1)
+        return dataclasses.replace(drop, count=block.count - removed.bit_count(), left=left)
 
     # Reading.
 
@@ -209,9 +221,9 @@ class DiskBlocks:
                     damaged.append(block)
                     continue
                 rows = list(enumerate(records, block.first))
-                removed = self._removed.get(block.first, ())
+                removed = self._removed.get(block.first, 0)
                 if removed or block.first <= after:
-                    rows = [row for row in rows if row[0] > after and row[0] not in removed]
+                    rows = [row for row in rows if row[0] > after and not removed >> row[0] - block.first & 1]
                 for row in rows:
                     taken_bytes += len(row[1])
                     if len(taken) >= limit or (taken and taken_bytes > max_bytes):
@@ -223,7 +235,7 @@ class DiskBlocks:
         if not after and not last and numbering.stored:
             raise OutboxCorrupt(f"{path}: all blocks are missing")
         if not tables.can_find(self._file.connection, firsts):
-            # In a damaged tree a scan and a search can disagree: it could never be removed.
+            # A scan and a search can disagree in a damaged tree: the block could never be removed.
             raise OutboxCorrupt(f"{path}: a block is out of place")
         for block in damaged:
             self._file.with_room(lambda block=block: self._give_up(block))  # type: ignore[misc]
@@ -243,26 +255,14 @@ class DiskBlocks:
         """Remove the records with these ascending numbers. Raises OutboxDiskFull, OutboxUnusable."""
         self._file.with_room(lambda: self._remove(numbers))
 
-    def refile(self, groups: Sequence[Group]) -> list[range]:
-        """Store groups of records, a block each, in place of those they came from.
-
-        One transaction, since it may take all of them to empty an old block. Raises OutboxDiskFull where they
-        need more room than those leave: nothing is dropped for them; OutboxUnusable where some are gone.
-        """
-        connection = self._file.connection
-        made: list[Block] = []
-        first = self.numbering.issued + 1
-        for group in groups:
-            spans = NumberRanges(group.numbers)
-            others = all(head.others for span in spans for head in tables.heads_within(connection, *span))
-            made.append(blocks.make(first, group.records, group.summary, None, others=others))
-            first = made[-1].last + 1
-        self._remove(sorted(number for group in groups for number in group.numbers), made)
-        return [range(block.first, block.last + 1) for block in made]
-
     def write_removed(self) -> None:
         """Write which records were removed from blocks that have others left."""
-        numbers = sorted(set[int]().union(*self._removed.values()))
+        numbers = [
+            first + at
+            for first, removed in sorted(self._removed.items())
+            for at in range(removed.bit_length())
+            if removed >> at & 1
+        ]
         tables.write_removed(self._file.connection, numbers)
 
     def give_space_back(self) -> None:
@@ -272,40 +272,40 @@ class DiskBlocks:
             # Readings of a past outage are a poor sample of the next ones.
             self._dictionaries = ZstdDictionaries()
 
-    def _remove(self, numbers: Sequence[int], fresh: Sequence[Block] = ()) -> None:
-        partial: dict[int, set[int]] = {}
+    def _remove(self, numbers: Sequence[int]) -> None:
+        partial: dict[int, int] = {}
         finished: list[Block] = []
-        found = 0
         with self._change() as figures:
             connection = figures.connection
-            pages = tables.pages_in_use(connection) if fresh else 0
             for first, last in NumberRanges(numbers):
                 for head in tables.heads_within(connection, first, last):
-                    before = partial.get(head.first) or self._removed.get(head.first, set())
-                    whole = first <= head.first and head.last <= last
-                    gone = before if whole else before.union(_within(first, last, head))
-                    left = 0 if whole else head.count - len(gone)
-                    found += head.count - len(before) - left
-                    if not left:
+                    before = partial.get(head.first) or self._removed.get(head.first, 0)
+                    gone = before | _bits(first, last, head)
+                    if gone.bit_count() == head.count:
                         finished.append(head)
                     elif gone:
                         partial[head.first] = gone
             figures.delete(*finished)
-            if fresh and found < len(numbers):
-                raise OutboxUnusable(f"{self._file.path}: some of the records were dropped")
-            for block in fresh:
-                figures.insert(block)
-            if (
-                fresh
-                and tables.pages_in_use(connection) > pages
-                and self._file.missing_pages([block.size_bytes for block in fresh], drop_oldest=False)[0]
-            ):
-                raise OutboxDiskFull("there is no room to store records again")
         self._removed.update(partial)
         for head in finished:
             self._removed.pop(head.first, None)
 
 
-def _within(first: int, last: int, head: Block) -> range:
-    """The numbers of a range that are a block's."""
-    return range(max(head.first, first), min(head.last, last) + 1)
+def _batches(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """Blocks in parts of a bounded size: each is a transaction, and they go through the log."""
+    batch: list[Block] = []
+    size = 0
+    for block in blocks:
+        batch.append(block)
+        size += block.size_bytes
+        if size > _RESTORED_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _bits(first: int, last: int, head: Block) -> int:
+    """The numbers of a range that are a block's, as bits of its records."""
+    begin, end = max(first, head.first) - head.first, min(last, head.last) - head.first + 1
+    return (1 << end) - (1 << begin) if begin < end else 0

@@ -1,4 +1,8 @@
-"""The file of an outbox: opening it, its transactions, its log, and room to work on a full disk.
+"""The file of an outbox: its lock, opening it, its transactions, its log, its caps, and room on a full disk.
+
+The file never shrinks while it holds anything; pages of dropped blocks are used again. So the cap is on pages
+in use, less the room of the other files: log, log index and ballast. ``disk_blocks`` drops the oldest blocks
+for the pages that are missing.
 
 The caller holds the lock. Blocks, and all numbers but the one a new file begins after, are the caller's.
 """
@@ -6,26 +10,186 @@ The caller holds the lock. Blocks, and all numbers but the one a new file begins
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from buffer import tables
-from buffer.damaged_files import DamagedFiles
-from buffer.drops import DISK_LOW
+from buffer import files, tables
+from buffer.drops import DISK_LOW, OUTBOX_FULL
 from buffer.errors import (
     OutboxCorrupt,
     OutboxDiskFull,
     OutboxError,
     OutboxForeign,
+    OutboxLocked,
+    OutboxTooLarge,
     OutboxUnusable,
     OutboxVersionError,
 )
-from buffer.files import database_bytes, file_size, permission_problem
-from buffer.space_limits import Limits
-from buffer.sqlite_errors import translated
+from buffer.files import boot_id, database_bytes, file_size, permission_problem, translated
+
+_LOG_BYTES: Final = 4 << 20
+_SMALLEST_LOG_BYTES: Final = 64 << 10
+_LOG_INDEX_BYTES: Final = 128 << 10
+# A block's row can split a leaf and its parents, or take a fresh page for a dictionary's copy.
+_TREE_PAGES: Final = 8
+
+
+def pages_for(sizes: Sequence[int], page_bytes: int) -> int:
+    """The most pages that rows of these sizes may take, splits included."""
+    return sum(size // (page_bytes - 8) + 1 for size in sizes) + _TREE_PAGES - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``max_bytes`` caps everything: database, log, its index, ballast; a megabyte more than that at least.
+
+    ``min_free_disk`` bytes of the directory's file system must stay free, by ``free_bytes``;
+    ``ballast_bytes`` are held on it for the day it is full.
+    """
+
+    max_bytes: int = 1 << 40
+    min_free_disk: int = 0
+    ballast_bytes: int = 0
+    free_bytes: Callable[[Path], int] = files.free_bytes
+
+    def with_ballast(self) -> Limits:
+        """The same with as much of it as the log may hold: on a full disk that is emptied into its room."""
+        return replace(self, ballast_bytes=self.log_bytes)
+
+    @property
+    def log_bytes(self) -> int:
+        """How large the log may grow before it is moved into the database."""
+        return min(_LOG_BYTES, max(_SMALLEST_LOG_BYTES, self.max_bytes // 16))
+
+    def missing_pages(
+        self, connection: sqlite3.Connection, sizes: Sequence[int], directory: Path, beside_bytes: int
+    ) -> tuple[int, str]:
+        """How many pages must become free before rows of these sizes can be stored, and why.
+
+        ``beside_bytes`` is what damaged files take that lie there. Raises OutboxTooLarge.
+        """
+        page_bytes, pages, free = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_size", "page_count", "freelist_count")
+        )
+        needed = pages_for(sizes, page_bytes)
+        other_files = self.ballast_bytes + 2 * self.log_bytes + _LOG_INDEX_BYTES
+        budget = (self.max_bytes - other_files) // page_bytes
+        if needed > budget // 2:
+            raise OutboxTooLarge(f"{sum(sizes)} bytes are too many for outbox.max_bytes")
+        over = pages - free + needed - budget
+        if beside_bytes:
+            # Pages of the file that are free take room, too, as long as that can be had from elsewhere.
+            over = max(over, over - needed + free) + beside_bytes // page_bytes + 1
+        if over > 0:
+            return max(free + over, needed), OUTBOX_FULL
+        growth = (needed - free) * page_bytes
+        if self.min_free_disk and growth > 0 and self.free_bytes(directory) - growth < self.min_free_disk:
+            return needed, DISK_LOW
+        return 0, ""
+
+
+log = logging.getLogger(__name__)
+
+
+class DamagedFiles:
+    """The files, each with its log, oldest first. ``refresh`` lists the directory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._names: list[str] = []
+
+    def refresh(self) -> None:
+        """Find the files that there are."""
+        found = self._path.parent.glob(f"{self._path.name}.damaged-*")
+        self._names = sorted({file.name.removesuffix("-wal") for file in found})
+
+    def size_bytes(self) -> int:
+        """What they take."""
+        return sum(file_size(file) for name in self._names for file in self._files(name))
+
+    def delete_oldest(self) -> bool:
+        """Delete one and log it; False where there is none. Raises OSError."""
+        if not self._names:
+            return False
+        name = self._names.pop(0)
+        size = sum(map(file_size, self._files(name)))
+        for file in self._files(name):
+            file.unlink(missing_ok=True)
+        if size:
+            log.warning("event=outbox.damaged_deleted file=%s bytes=%d", name, size)
+        return True
+
+    def _files(self, name: str) -> tuple[Path, Path]:
+        return self._path.with_name(name), self._path.with_name(f"{name}-wal")
+
+
+_CLOSED: Final = "closed"
+
+
+class Lock:
+    """Locks the file against a second outbox, and remembers what a damaged one can't show.
+
+    The file has four words: the last number *issued*, twice (the first had another meaning), and the *floor*,
+    below which nothing is stored: written after each commit without fsync, never too high. And the boot they
+    were written in, or "closed" with fsync.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with translated(path), contextlib.ExitStack() as failed:
+            # A file of its own: closing a descriptor of the database drops SQLite's own (POSIX) locks on it.
+            self._descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            failed.callback(self.release)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OutboxLocked(
+                    f"{path} is in use by another fieldgate; stop that one, or give this one its own"
+                    " outbox.path"
+                ) from error
+            words = _words(os.pread(self._descriptor, 256, 0))
+            failed.pop_all()
+        sound = bool(words)
+        self.issued, self.floor = map(int, words[1:3]) if sound else (0, 1)
+        self._boot = boot_id()
+        # Whether ``issued`` is exact: nothing was issued between its writing and now.
+        self.issued_is_exact = sound and words[3] in (_CLOSED, self._boot)
+
+    def write_issued(self, issued: int, floor: int) -> None:
+        """Write the numbers of a commit that is on the disk."""
+        self.issued, self.floor, self.issued_is_exact = issued, floor, True
+        with contextlib.suppress(OSError):
+            self._write(self._boot)
+
+    def write_closed(self) -> None:
+        """Write that no more numbers are issued."""
+        if self.issued:
+            with contextlib.suppress(OSError):
+                self._write(_CLOSED)
+                os.fdatasync(self._descriptor)
+
+    def _write(self, word: str) -> None:
+        line = f"{self.issued:020d} {self.issued:020d} {self.floor:020d} {word:36}\n"
+        os.pwrite(self._descriptor, line.encode(), 0)
+
+    def release(self) -> None:
+        """Release the lock. The lock file stays: else two processes could lock two files of one name."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _words(content: bytes) -> list[str]:
+    """A lock file's four words; an empty list where they are damaged."""
+    words = content.decode("ascii", "replace").split()
+    return words if len(words) == 4 and all(word.isdigit() for word in words[:3]) else []
+
 
 _BUSY_TIMEOUT_S: Final = 2.0
 _T = TypeVar("_T")
@@ -182,11 +346,10 @@ class OutboxFile:
                 # An outbox that has lost its tables, or was cut to nothing.
                 raise OutboxCorrupt(f"{self.path} is empty, and was not")
             tables.create(connection, issued)
-        elif "numbering" not in found or found.isdisjoint({"blocks", "records"}):
+        elif not found >= {"numbering", "blocks"}:
             raise OutboxForeign(f"{self.path} is a database, but not an outbox; choose another outbox.path")
-        else:
-            # Version 1 had ``records`` in place of ``blocks``.
-            self._check_version(connection, version)
+        elif version != tables.SCHEMA_VERSION:
+            self._refuse(connection, version)
         # Every time: a power cut may have come between the schema and this.
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
@@ -197,16 +360,8 @@ class OutboxFile:
         connection.execute(f"PRAGMA journal_size_limit = {self.limits.log_bytes}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {self.limits.log_bytes // tables.PAGE_BYTES}")
 
-    def _check_version(self, connection: sqlite3.Connection, version: int) -> None:
-        """Take over the version before, refuse another one.
-
-        Raises OutboxVersionError; OutboxCorrupt where the version is damaged.
-        """
-        if version == tables.VERSION_BEFORE:
-            tables.take_over(connection)
-            return
-        if version == tables.SCHEMA_VERSION:
-            return
+    def _refuse(self, connection: sqlite3.Connection, version: int) -> None:
+        """Raise OutboxVersionError, or OutboxCorrupt where the version is damaged."""
         with contextlib.suppress(sqlite3.Error):
             row = connection.execute("SELECT version FROM numbering").fetchone()
             if row is not None and row[0] == tables.SCHEMA_VERSION:

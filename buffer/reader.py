@@ -16,19 +16,20 @@ from typing import Final, Self
 from buffer import tables
 from buffer.blocks import Block, DamagedBlockError
 from buffer.errors import OutboxCorrupt, OutboxUnusable, OutboxVersionError
-from buffer.files import file_size
-from buffer.sqlite_errors import translated
-from buffer.zstd_dictionaries import ZstdDictionaries
+from buffer.files import file_size, translated
+from buffer.tables import ZstdDictionaries
 
 _BUSY_TIMEOUT_S: Final = 2.0
 _BLOCKS_A_SNAPSHOT: Final = 200
 _BYTES_A_SNAPSHOT: Final = 4 << 20
+_LONGEST_VALUE: Final = 64 << 20
+"""A block's payload is far below it, packed; what it unpacks to is bounded by the block's reader."""
 _PAGES_A_STEP: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Sizes in bytes; ``aside`` are damaged files and salvages lying beside the outbox, by name."""
+    """Sizes in bytes; ``aside`` are damaged files lying beside the outbox, by name."""
 
     database: int
     log: int
@@ -108,12 +109,17 @@ class OutboxReader:
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if application != tables.APPLICATION_ID:
             raise OutboxUnusable(f"{self._path} is not an outbox")
-        self._version = version
-        if version not in (tables.SCHEMA_VERSION, tables.VERSION_BEFORE):
+        if version != tables.SCHEMA_VERSION:
             raise OutboxVersionError(
                 f"{self._path} has version {version}, this program reads {tables.SCHEMA_VERSION}; "
                 "use the fieldgate that wrote it"
             )
+        with translated(self._path):
+            # A file may come from anybody: a view in a table's place makes rows without end.
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+            kinds = self._connection.execute("SELECT DISTINCT type FROM sqlite_schema").fetchall()
+        if others := {kind for (kind,) in kinds} - {"table", "index"}:
+            raise OutboxUnusable(f"{self._path} has a {sorted(map(str, others))[0]}, which no outbox has")
         with translated(self._path):
             self._removed = frozenset(tables.read_removed(self._connection))
 
@@ -127,7 +133,7 @@ class OutboxReader:
         """Records dropped for want of room since the file was made; None where that is damaged."""
         with translated(self._path):
             try:
-                return tables.read_numbering(self._connection, self._version).dropped
+                return tables.read_numbering(self._connection).dropped
             except OutboxCorrupt:
                 return None
 

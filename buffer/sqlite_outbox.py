@@ -8,7 +8,7 @@ Invariants:
   the file; then the oldest of all.
 - No record is returned whose checksum is wrong.
 - Numbers grow by one and are never used again: the newest block or the numbering has the last one, and the
-  lock file where both are destroyed. After damage they may skip, and what is salvaged gets new ones.
+  lock file where both are destroyed. After damage they may skip; what is left of the file keeps its own.
 - A block is deleted when all its records are removed. Removal of some of them is kept in memory until a clean
   close: after a crash those are read again (their readings have identities, and are counted once).
 - Every loss is reported with a Drop, after the transaction that drops.
@@ -25,36 +25,29 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import drops, recovery
-from buffer.blocks import Block, Group
 from buffer.disk_blocks import DiskBlocks
 from buffer.drops import Drop, OnDrop
 from buffer.errors import (
     OutboxClosed,
     OutboxCorrupt,
-    OutboxDiskFull,
     OutboxError,
     OutboxForeign,
     OutboxLocked,
     OutboxVersionError,
 )
-from buffer.files import make_directory
-from buffer.lock import Lock
-from buffer.outbox_file import OutboxFile
-from buffer.space_limits import Limits
-from buffer.sqlite_errors import translated
+from buffer.files import make_directory, translated
+from buffer.outbox_file import Limits, Lock, OutboxFile
+from buffer.tables import NumberRanges
 
 _NO_LIMITS: Final = Limits()
 _UNKNOWN: Final = 1 << 20
 """Numbers skip so many where the last one is not known: the lock file is half a minute behind at most."""
-_SALVAGE_S: Final = 0.2
-"""How long each request for records copies from damaged files."""
 
 _T = TypeVar("_T")
 
@@ -63,7 +56,7 @@ class SqliteOutbox:
     """Opaque records, oldest first, durable.
 
     Past the ``limits`` the oldest records are dropped, and ``on_drop`` is called in the calling thread. A
-    damaged file is set aside and salvaged, not refused.
+    damaged file is set aside, and what SQLite reads of it kept.
 
     Raises OutboxLocked where another outbox uses the file, OutboxForeign where it is another program's,
     OutboxVersionError; where directory or file can't be made or opened OutboxUnusable, OutboxDiskFull, or
@@ -82,7 +75,6 @@ class SqliteOutbox:
         self._on_drop = on_drop
         self._file = OutboxFile(path, limits)
         self._blocks = DiskBlocks(self._file, on_drop)
-        self._salvages: list[recovery.Salvage] = []
         self._lock: Lock | None = None
         self._closed = False
         self.problem: str | None = None
@@ -136,7 +128,6 @@ class SqliteOutbox:
         Damaged blocks are reported and skipped. Raises OutboxUnusable, OutboxDiskFull.
         """
         self._ready()
-        self._salvage_some()
         return self._repaired(lambda: self._blocks.peek(max(after, 0), limit, max_bytes))
 
     def remove(self, numbers: Iterable[int]) -> None:
@@ -150,24 +141,11 @@ class SqliteOutbox:
         if known and self._blocks.numbering.stored:
             self._repaired(lambda: self._blocks.remove(known))
             self._write_issued()
-            if not self._blocks.numbering.stored and not self._salvages:
+            if not self._blocks.numbering.stored:
                 self._blocks.give_space_back()
 
-    def refile(self, groups: Sequence[Group]) -> list[range]:
-        """Store groups of records as the newest in place of those they were read from; each one's numbers.
-
-        One transaction: none is lost. The old ones are removed as by ``remove``, so after a crash those whose
-        block had others left are there as well. Raises OutboxDiskFull where there is no room without dropping
-        others, OutboxUnusable, also where some of them have been dropped: nothing is changed then.
-        """
-        self._ready()
-        stored = self._repaired(lambda: self._blocks.refile(groups))
-        self._write_issued()
-        return stored
-
     def __len__(self) -> int:
-        # Pending salvage counts as one record: it proceeds only with ``peek``.
-        return max(len(self._blocks), 1 if self._salvages else 0)
+        return len(self._blocks)
 
     def size_bytes(self) -> int:
         """Bytes on disk: the database, its write-ahead log, the log's index, and the ballast."""
@@ -194,16 +172,14 @@ class SqliteOutbox:
     def _open(self) -> None:
         lock = self._held
         with translated(self._path):
-            known = [salvage.source for salvage in self._salvages]
-            aside = [source for source in recovery.pending(self._path) if source not in known]
-            self._salvages += map(recovery.Salvage, aside)
+            asides = recovery.pending(self._path)
             try:
-                newest = self._salvages[-1] if self._salvages else None
-                # Where a crash came between setting that one aside and its replacement.
-                self._connect(newest.last if newest and lock.issued <= newest.last else 0)
+                # Where a crash came between setting the newest aside and its replacement.
+                self._connect(asides[-1].last if asides and lock.issued <= asides[-1].last else 0)
             except OutboxCorrupt:
                 self._set_aside(lock.floor, lock.issued if lock.issued_is_exact else None)
             else:
+                self._recover()
                 lost = self._lost_after_the_newest()
                 if lost is not None:
                     self._on_drop(lost)
@@ -258,29 +234,25 @@ class SqliteOutbox:
         ``last`` is the last number issued, ``stored`` how many records it had, where known.
         """
         ceiling = self._held.issued + _UNKNOWN if last is None else last
-        source = recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
-        for salvage in self._salvages:
-            # What it stored again was in the file damaged now.
-            salvage.begin()
-        self._salvages.append(recovery.Salvage(source, stored))
+        recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
         self._connect(ceiling)
+        self._recover(stored)
 
-    def _salvage_some(self) -> None:
-        """Copy from damaged files for a moment; without room they wait: nothing is dropped for them."""
-        until_s = time.monotonic() + _SALVAGE_S
-        with contextlib.suppress(OutboxDiskFull), translated(self._path):
-            while self._salvages and time.monotonic() < until_s:
-                if not self._salvages[0].step(self._store_salvaged):
-                    self._salvages.pop(0).finish(self._on_drop)
-                    self._file.damaged.refresh()
-
-    def _store_salvaged(self, block: Block, records: list[bytes]) -> None:
-        self._repaired(
-            lambda: self._blocks.append(
-                records, block.summary, others=block.others, drop_oldest=False, drop_at_cap=False
-            )
-        )
+    def _recover(self, stored: int | None = None) -> None:
+        """Copy what SQLite reads of the files set aside, and report what is missing."""
+        asides = recovery.pending(self._path)
+        if not asides:
+            return
+        found = NumberRanges()
+        for aside in asides:
+            with aside.opened() as damaged:
+                self._blocks.restore(damaged, found)
         self._write_issued()
+        for loss in recovery.losses(asides, found, stored):
+            self._on_drop(loss)
+        for aside in asides:
+            aside.finish()
+        self._file.damaged.refresh()
 
     # The lock.
 

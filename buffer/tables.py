@@ -9,9 +9,7 @@
 ``numbering.issued`` is exact only while there are no blocks; else the newest block's last number counts.
 ``floor`` is the number of the oldest block (of the next one while there are none), ``holes`` how many numbers
 between the oldest and the newest block are stored no more: an append changes neither, so it writes blocks
-only.
-
-A file of version 2 has no index, and its blocks are all the owner's; it is taken over where it is.
+only: ``Numbering`` has the figures, without reading the middle of the file.
 """
 
 # ruff: noqa: S608 - column lists and directions are constants of this package, values are bound.
@@ -19,19 +17,18 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import attrgetter
+from pathlib import Path
 from typing import Final
 
-from buffer.blocks import OTHERS, ROW_BYTES, Block, Dictionary, number_of
+from buffer.blocks import OTHERS, ROW_BYTES, Block, Dictionary, learn, number_of
 from buffer.errors import OutboxCorrupt
 
 SCHEMA_VERSION: Final = 3
 """``PRAGMA user_version`` of the files this program writes."""
-VERSION_BEFORE: Final = 2
-"""Of files that it takes over."""
 APPLICATION_ID: Final = 0x6664_676F
 """``PRAGMA application_id`` ("fdgo"): distinguishes an outbox from other SQLite files."""
 PAGE_BYTES: Final = 512
@@ -55,9 +52,9 @@ class NumberingRow:
     holes: int
     dropped: int
 
-    def checksum(self, version: int = SCHEMA_VERSION) -> bytes:
-        """Over all of it and the version."""
-        text = f"{version} {self.issued} {self.floor} {self.holes} {self.dropped}"
+    def checksum(self) -> bytes:
+        """The checksum of all of it and the version."""
+        text = f"{SCHEMA_VERSION} {self.issued} {self.floor} {self.holes} {self.dropped}"
         return blake2b(text.encode(), digest_size=8).digest()
 
 
@@ -84,15 +81,6 @@ def create(connection: sqlite3.Connection, issued: int) -> None:
     connection.execute("COMMIT")
 
 
-def take_over(connection: sqlite3.Connection) -> None:
-    """Make a file of version 2 one of this version: all or nothing. Raises OutboxCorrupt."""
-    connection.execute("BEGIN IMMEDIATE")
-    write_numbering(connection, read_numbering(connection, VERSION_BEFORE))
-    connection.execute(_INDEX)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("COMMIT")
-
-
 def damaged_text(text: bytes) -> str:
     """A connection's ``text_factory``: damage must raise SQLite's errors only."""
     return text.decode("utf-8", "replace")
@@ -112,13 +100,13 @@ def write_numbering(connection: sqlite3.Connection, row: NumberingRow) -> None:
     )
 
 
-def read_numbering(connection: sqlite3.Connection, version: int = SCHEMA_VERSION) -> NumberingRow:
+def read_numbering(connection: sqlite3.Connection) -> NumberingRow:
     """The row. Raises OutboxCorrupt where it fails its checksum."""
     found = connection.execute("SELECT issued, floor, holes, dropped, checksum FROM numbering").fetchone()
     if found is None or not all(isinstance(number, int) for number in found[:4]):
         raise OutboxCorrupt("the numbering is lost")
     row = NumberingRow(*found[:4])
-    if row.checksum(version) != found[4]:
+    if row.checksum() != found[4]:
         raise OutboxCorrupt("the numbering fails its checksum")
     return row
 
@@ -181,14 +169,6 @@ def blocks_down_to(connection: sqlite3.Connection, number: int) -> Iterator[Bloc
     return _rows(connection, f"SELECT {_COLUMNS} FROM blocks WHERE first > ? ORDER BY first DESC", (number,))
 
 
-def pages_in_use(connection: sqlite3.Connection) -> int:
-    """Pages of the file that hold anything."""
-    (pages,), (free,) = (
-        connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count")
-    )
-    return int(pages) - int(free)
-
-
 def heads_within(connection: sqlite3.Connection, first: int, last: int) -> list[Block]:
     """The blocks, without their payloads, that may hold any of these records. Raises OutboxCorrupt."""
     return _sound(
@@ -239,6 +219,13 @@ def dictionary(connection: sqlite3.Connection, number: int) -> Dictionary | None
     return None
 
 
+def dictionaries(connection: sqlite3.Connection) -> Iterator[Dictionary]:
+    """The sound dictionaries, in the order they were stored in."""
+    for number, content in connection.execute("SELECT number, content FROM dictionaries ORDER BY copy"):
+        if isinstance(content, bytes) and content and number == number_of(content):
+            yield Dictionary(content)
+
+
 def newest_dictionary(connection: sqlite3.Connection) -> Dictionary | None:
     """The dictionary stored last; None where it is damaged, or there is none."""
     row = connection.execute("SELECT number FROM dictionaries ORDER BY copy DESC LIMIT 1").fetchone()
@@ -266,3 +253,147 @@ def _sound(connection: sqlite3.Connection, query: str, parameters: tuple[int, ..
     if not all(head.head_is_sound() for head in heads):
         raise OutboxCorrupt("a block's head fails its checksum")
     return heads
+
+
+class ZstdDictionaries:
+    """The dictionaries of one open file; ``in_file`` are those known to be on the disk, by number."""
+
+    def __init__(self) -> None:
+        self._current: Dictionary | None = None
+        # What came before there was one, each record once: where storing failed they come again.
+        self._seen: dict[bytes, None] = {}
+        self.in_file: dict[int, Dictionary] = {}
+
+    def for_append(self, connection: sqlite3.Connection, records: Sequence[bytes]) -> Dictionary | None:
+        """The dictionary for records: the file's newest, or one learned from them and those before them."""
+        if self._current is None:
+            self._current = newest_dictionary(connection)
+            if self._current is not None:
+                self.in_file[self._current.number] = self._current
+            else:
+                self._seen.update(dict.fromkeys(records))
+                self._current = learn(self._seen)
+            if self._current is not None:
+                self._seen.clear()
+        return self._current
+
+    def find(self, connection: sqlite3.Connection, number: int) -> Dictionary | None:
+        """The dictionary with a number; None for 0, and where it is damaged."""
+        if number and number not in self.in_file:
+            found = dictionary(connection, number)
+            if found is None:
+                return None
+            self.in_file[number] = found
+        return self.in_file.get(number)
+
+
+class NumberRanges:
+    """Record numbers as disjoint ranges, ends included, in the order they were added; neighbours become one.
+
+    Memory grows with the gaps, not with the numbers.
+    """
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        begin, end = 0, -1
+        for number in numbers:
+            if number != end + 1:
+                if begin <= end:
+                    self.add(begin, end)
+                begin = number
+            end = number
+        if begin <= end:
+            self.add(begin, end)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._ranges)
+
+    def add(self, first: int, last: int) -> None:
+        """Add ``first`` to ``last``, none of which is here."""
+        begin, end = self._ranges[-1] if self._ranges else (0, -1)
+        if end + 1 == first:
+            self._ranges[-1] = (begin, last)
+        elif last + 1 == begin:
+            self._ranges[-1] = (first, end)
+        else:
+            self._ranges.append((first, last))
+
+    def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The ranges within ``first`` to ``last`` that are not here, in ascending order."""
+        for begin, end in (*sorted(self._ranges), (last + 1, last)):
+            if first > last:
+                return
+            if begin > first:
+                yield first, min(begin - 1, last)
+            first = max(first, end + 1)
+
+
+@dataclass(slots=True)
+class Numbering:
+    """The figures of an open file's blocks, as they are on the disk or in a transaction.
+
+    ``issued`` is the last number issued, ``stored`` how many records the blocks have, ``dropped`` how many
+    records were ever dropped, ``others_bytes`` what blocks of others' records take, ``row`` the table's.
+    """
+
+    connection: sqlite3.Connection
+    path: Path
+    row: NumberingRow
+    issued: int
+    stored: int
+    dropped: int
+    others_bytes: int
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection, path: Path) -> Numbering:
+        """Reads both ends of the file. Raises OutboxCorrupt where they disagree with its row."""
+        row = read_numbering(connection)
+        oldest, newest = oldest_head(connection), newest_head(connection)
+        if oldest is None or newest is None:
+            issued, stored = row.issued, 0
+            sound = row.floor == row.issued + 1
+        else:
+            issued, stored = max(newest.last, row.issued), newest.last - oldest.first + 1 - row.holes
+            sound = oldest.first == row.floor and stored > 0
+        if not sound:
+            raise OutboxCorrupt(f"{path} does not match its numbering")
+        return cls(connection, path, row, issued, stored, row.dropped, bytes_of_others(connection))
+
+    @property
+    def oldest(self) -> int | None:
+        """The first number of the oldest block."""
+        return self.row.floor if self.stored else None
+
+    def insert(self, block: Block) -> None:
+        """Store a block."""
+        insert(self.connection, block)
+        self.issued = max(self.issued, block.last)
+        self.stored += block.count
+        if block.others:
+            self.others_bytes += block.size_bytes
+
+    def delete(self, *blocks: Block) -> None:
+        """Delete blocks, given without their payloads. Raises OutboxCorrupt."""
+        for block in blocks:
+            if block.others:
+                self.others_bytes -= bytes_of_others(self.connection, block.first)
+            self.stored -= block.count
+        delete(self.connection, [block.first for block in blocks])
+
+    def write(self) -> None:
+        """Write the row where it has changed. Raises OutboxCorrupt where the blocks don't match."""
+        oldest, newest = oldest_head(self.connection), newest_head(self.connection)
+        if oldest is None or newest is None:
+            if self.stored:
+                raise OutboxCorrupt(f"{self.path}: {self.stored} records are missing")
+            row = NumberingRow(self.issued, self.issued + 1, 0, self.dropped)
+        else:
+            holes = newest.last - oldest.first + 1 - self.stored
+            if holes < 0:
+                raise OutboxCorrupt(f"{self.path}: blocks are missing before {oldest.first}")
+            # The newest block's number counts while it is the last one: an append writes blocks only.
+            known = self.row.issued if newest.last >= self.issued else self.issued
+            row = NumberingRow(known, oldest.first, holes, self.dropped)
+        if row != self.row:
+            write_numbering(self.connection, row)
+        self.row = row

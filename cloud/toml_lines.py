@@ -66,7 +66,7 @@ class Scan:
     """One pass over a text.
 
     ``keys`` has where each key is mentioned first (a table's own heading, an array's element); ``values``
-    where each value behind a = begins and ends, and those within it. In characters from 0.
+    where each value behind a = begins and ends, and those within it, in characters from 0.
     """
 
     def __init__(self, text: str) -> None:

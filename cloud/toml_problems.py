@@ -99,7 +99,7 @@ def is_secret(key: str) -> bool:
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """The word most like this one, or None where none is like it."""
     by_lower = {candidate.lower(): candidate for candidate in words}
-    found = difflib.get_close_matches(word.lower()[:100], by_lower, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(word.lower()[:100], by_lower, n=1, cutoff=0.61)
     return by_lower[found[0]] if found else None
 
 
@@ -176,7 +176,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         return f"is a directory: name the file in it, such as {path / 'gateway.toml'}"
     if isinstance(error, PermissionError):
-        remedy = "become a member of its group (ls -l shows it), or use sudo"
+        remedy = "use sudo, or become a member of its group (ls -l shows it)"
         return f"can't be read by user {current_user()}: {remedy}"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"can't be read: {reason}"

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from cloud.toml_lines import Lines
 from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, quote, unreadable
+from cloud.wire.bounds import MAX_NUMBER, is_within
 
 MAX_BYTES: Final = 1 << 20
 """A config is a few kilobytes; a larger file is not one."""
@@ -37,6 +38,10 @@ _BY_LINE: Final = tuple(
         (r"\s*\[\s*sensor\s*\]", TWO_BRACKETS.format("sensor")),
         (r"\s*\[\s*forward\s*\]", TWO_BRACKETS.format("forward")),
         (r".*[“”„‟«»‘’‚‛]", "type the plain quotes \" or ' in place of those of a phone or word processor"),
+        (
+            ".*[\u00a0\u200b-\u200d\u2060\u2212\ufeff]",
+            "has a blank or a minus of a web page or word processor: type this line anew",
+        ),
         (r"\s*(//|;|--|/\*)", "a comment begins with #"),
         (rf"{_KEY}=\s*[+-]?\d+,\d", "a number has a decimal point, not a comma"),
         (rf"{_KEY}=\s*[+-]?[\d.]+\s*([^\W\d]|°)", "a number stands alone, without its unit"),
@@ -242,12 +247,14 @@ def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
 
 
 def unstorable(raw: object) -> Iterator[tuple[KeyPath, str]]:
-    """Values that TOML can write and no key can have: infinite, beyond 64 bits, nested without end."""
+    """Values that TOML can write and no key can have: beyond all bounds, nested without end."""
     for path, value in walk(raw):
         if len(path) > _MAX_DEPTH:
             yield path, "is nested too deeply"
         elif isinstance(value, float) and not math.isfinite(value):
             yield path, f"must be a finite number, not {value}"
+        elif isinstance(value, float) and not is_within(value):
+            yield path, f"must be a number between -{MAX_NUMBER:g} and {MAX_NUMBER:g}, not {value:g}"
         elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             yield path, "is beyond 64 bits"
         elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):

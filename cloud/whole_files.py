@@ -18,7 +18,7 @@ def whole_files(paths: Sequence[Path], *, force: bool) -> Iterator[Mapping[Path,
     """
     if there := [str(path) for path in paths if path.exists() and not force]:
         raise CloudError(f"{', '.join(there)} exist{'s' * (len(there) == 1)}: --force replaces")
-    # Of this call alone: another one may write the same files at this moment.
+    # The name is this call's alone: another one may write the same files at this moment.
     call = secrets.token_hex(4)
     parts = {path: path.with_name(f".{path.name}.{call}.part") for path in paths}
     try:

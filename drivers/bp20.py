@@ -1,16 +1,14 @@
 """BP-20 barometric pressure sensor: 0.204 to 4.793 V for 15 to 115 kPa, on an ADS1115.
 
 Its figures are those of Motorola's (now NXP's) MPX4115A element at 5.1 V: Vout = Vs·(0.009·P − 0.095),
-±1.5 kPa, ratiometric from 4.85 to 5.35 V. Where nothing regulates the sensor's supply, one per cent of it is
-0.9 kPa at sea level: ``supply`` measures it.
+±1.5 kPa, ratiometric from 4.85 to 5.35 V: one per cent less of an unregulated supply is 0.9 kPa at sea level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from annotated_types import Ge, Gt, Le
 
@@ -22,10 +20,9 @@ from drivers.ads1115 import (
     Conversion,
     adc_claims,
     adc_concerns,
-    adc_pins,
 )
-from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, OptionError, Remove
-from drivers.interface import Board, Channel, FittedSensor, Located, Measurement, ReadError
+from drivers.driver_type import Concern, DriverType, EmulatedHardware, Nameplate, Remove
+from drivers.interface import Board, Channel, FittedSensor, Measurement, ReadError
 from drivers.option_docs import Meaning
 
 CHANNEL = Channel("pressure", "kPa", "V", 15.0, 115.0, accuracy=1.5)
@@ -36,21 +33,6 @@ _FAR_SLOPE: Final = 0.05
 _FAR_OFFSET_KPA: Final = 3.0
 _THINNEST_AIR_KPA: Final = 30.0
 """Below this it isn't air pressure: the highest summit has 33 kPa. A floating input reads as 17 to 30 kPa."""
-_CORRECTABLE: Final = 0.2
-"""A supply further off than this isn't corrected for: what is measured there is hardly the supply."""
-
-
-@dataclass(frozen=True, slots=True)
-class SupplyOptions:
-    """Where the sensor's own supply is measured: an input of the same converter, behind a divider."""
-
-    input: Annotated[Literal[0, 1, 2, 3], Meaning("the input that measures the supply")]
-    divider: Annotated[float, Ge(1), Le(10), Meaning("the supply's voltage over the converter's")] = 2.0
-    nominal_v: Annotated[float, Ge(3), Le(16), Meaning("what the supply should be", "V")] = 5.1
-    tolerance: Annotated[
-        float, Gt(0), Le(0.2), Meaning("share of nominal_v it may be off before readings are flagged")
-    ] = 0.02
-    correct: Annotated[bool, Meaning("refer the output to the nominal supply")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +49,6 @@ class Bp20Options:
         DATASHEET_SLOPE
     )
     offset: Annotated[float, Ge(-100), Le(100), Meaning("of the transfer function", "kPa")] = DATASHEET_OFFSET
-    supply: Annotated[
-        SupplyOptions | None, Meaning("another input of the converter, measuring the sensor's supply")
-    ] = None
-
-    @property
-    def supply_adc(self) -> AdcOptions | None:
-        """The converter input that measures the supply."""
-        if self.supply is None:
-            return None
-        adc = self.adc
-        return AdcOptions(adc.address, self.supply.input, "6.144V", adc.data_rate, adc.vdd_v)
 
 
 def pressure_kpa(sensor_v: float, options: Bp20Options) -> float:
@@ -98,55 +69,33 @@ class Bp20:
         self._board = board
         self._options = options
         self._input: AdcInput | None = None
-        self._supply: AdcInput | None = None
         self._faults: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Find the converter. Raises BoardError."""
-        supply = self._options.supply_adc
-        self._supply = AdcInput(self._board, supply) if supply is not None else None
         self._input = AdcInput(self._board, self._options.adc)
 
     def read(self) -> tuple[Measurement, ...]:
-        """The pressure now. Raises ReadError.
-
-        UNDER_RANGE also where it can't be the air's (an open input), NOISY where the supply is off.
-        """
+        """The pressure now, UNDER_RANGE where it can't be the air's: an open input. Raises ReadError."""
         if self._input is None:
             raise ReadError("the barometer isn't started")
         conversion = self._input.convert()
         sensor_v = conversion.volts * self._options.divider
-        nominal_v, reasons = sensor_v, list(conversion.reasons)
+        reasons = list(conversion.reasons)
         self._faults = tuple(_faults(conversion, self._options))
-        if self._supply is not None and self._options.supply is not None:
-            nominal_v = self._checked(sensor_v, self._supply.convert(), self._options.supply, reasons)
-        pressure = pressure_kpa(nominal_v, self._options)
+        pressure = pressure_kpa(sensor_v, self._options)
         if pressure < _THINNEST_AIR_KPA:
             reasons.append("UNDER_RANGE")
         return (Measurement(CHANNEL.quantity, pressure, sensor_v, reasons=tuple(dict.fromkeys(reasons))),)
 
     def stop(self) -> None:
         """Drop the converter; it needs no release."""
-        self._input = self._supply = None
+        self._input = None
         self._faults = ()
 
     def diagnose(self) -> tuple[str, ...]:
         """Wiring faults that the last read shows."""
         return self._faults
-
-    def _checked(
-        self, sensor_v: float, measured: Conversion, supply: SupplyOptions, reasons: list[str]
-    ) -> float:
-        """The output in V, at the nominal supply if it is corrected; adds NOISY where the supply is off."""
-        supply_v = measured.volts * supply.divider
-        off = abs(supply_v / supply.nominal_v - 1)
-        if measured.reasons or off > supply.tolerance:
-            reasons.append("NOISY")
-            self._faults += (
-                f"the barometer's supply is {supply_v:.2f} V instead of {supply.nominal_v:g} V (input"
-                f" {supply.input}, divider {supply.divider:g}): check regulator, wire and divider",
-            )
-        return sensor_v * supply.nominal_v / supply_v if supply.correct and off <= _CORRECTABLE else sensor_v
 
 
 def _faults(conversion: Conversion, options: Bp20Options) -> Iterator[str]:
@@ -170,24 +119,6 @@ def _faults(conversion: Conversion, options: Bp20Options) -> Iterator[str]:
         )
 
 
-def settle(options: Bp20Options, _site: Located | None) -> Bp20Options:
-    """The options as they are. Raises OptionError where the supply is measured where the sensor is."""
-    if options.supply is not None and options.supply.input in adc_pins(options.adc.input):
-        raise OptionError(
-            ("supply", "input"), f"input {options.supply.input} is the sensor's own: the supply needs another"
-        )
-    return options
-
-
-def claims(options: Bp20Options) -> tuple[Claim, ...]:
-    """The converter's inputs."""
-    supply = options.supply_adc
-    if supply is None:
-        return adc_claims(options.adc)
-    own = adc_claims(options.adc)
-    return (*own, *(Claim(claim.part, ("supply",)) for claim in adc_claims(supply) if claim.shared is None))
-
-
 def concerns(options: Bp20Options, nameplate: Nameplate) -> Iterator[Concern]:
     """Voltages the converter can't see, and a transfer function that isn't a BP-20's."""
 
@@ -196,13 +127,6 @@ def concerns(options: Bp20Options, nameplate: Nameplate) -> Iterator[Concern]:
 
     upper_v = (CHANNEL.upper - options.offset) / options.slope / options.divider
     yield from adc_concerns(options.adc, upper_v, nameplate.interval_s, at)
-    supply = options.supply
-    if supply is not None and supply.nominal_v / supply.divider > options.adc.vdd_v:
-        yield Concern(
-            ("supply",),
-            f"{supply.nominal_v:g} V behind a divider of {supply.divider:g} is above the converter's supply"
-            f" of {options.adc.vdd_v:g} V (adc.vdd_v): use a larger divider",
-        )
     model = (nameplate.model or "BP20").upper().replace("-", "").replace(" ", "")
     if "BP20" not in model:
         return
@@ -220,20 +144,15 @@ def concerns(options: Bp20Options, nameplate: Nameplate) -> Iterator[Concern]:
 
 
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
-    """The voltage of the environment's pressure at the input; the nominal supply at its own."""
+    """The voltage of the environment's pressure at the input."""
     options: Bp20Options = sensor.options
-    adc, supply = options.adc, options.supply
+    adc = options.adc
 
     def volts() -> float | None:
         kpa = hardware.value(f"{sensor.name}.pressure")
         return None if kpa is None else (kpa - options.offset) / options.slope / options.divider
 
-    parts = ExitStack()
-    parts.callback(hardware.add_voltage(adc.address, adc.input, volts, sensor.name))
-    if supply is not None:
-        supply_v = supply.nominal_v / supply.divider
-        parts.callback(hardware.add_voltage(adc.address, supply.input, lambda: supply_v))
-    return parts.close
+    return hardware.add_voltage(adc.address, adc.input, volts, sensor.name)
 
 
 TYPE = DriverType(
@@ -242,10 +161,9 @@ TYPE = DriverType(
     (CHANNEL,),
     0.1,
     Bp20,
-    claims,
+    lambda options: adc_claims(options.adc),
     concerns,
-    settle,
-    emulate,
+    emulate=emulate,
     retry_after_s=RETRY_AFTER_S,
-    wiring=ADC_WIRING | {"supply.input", "supply.tolerance"},
+    wiring=ADC_WIRING,
 )

@@ -168,7 +168,7 @@ def another_driver_takes_over(subject: Subject) -> None:
 
 
 def an_absent_sensor_is_an_error(subject: Subject) -> None:
-    """On a board without it ``start`` or ``read`` raises an error with a message; ``stop`` is harmless."""
+    """``start`` or ``read`` raises an error with a message on a board without it; ``stop`` is harmless."""
     with simulated([]) as board:
         driver = subject.kind.make(board, subject.options)
         try:

@@ -74,7 +74,7 @@ def refuse_sum(quantity: Quantity, key: tuple[str | int, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IndividualCalibration:
-    """For sensors of which each needs a calibration of its own every ``months``; ``why`` is the standard."""
+    """Each such sensor needs a calibration of its own every ``months``; ``why`` is the standard."""
 
     months: int
     why: str
@@ -192,11 +192,11 @@ class DriverType:
     ``needs`` names other sensors' readings that the driver receives before each read. ``rests_at`` is what a
     sensor of one channel reads in a calm, None where that is unknown.
 
-    For the calibration record: ``shaping`` returns the dataclasses whose fields shape one quantity's value
-    (all options, unless channels have tables of their own); ``slope`` and ``offset`` in them are the transfer
-    function. ``wiring`` names those (nested ones with dots) that change no value, ``individual`` is for
-    sensors that need a certificate each. All others that don't have their default are part of a calibration's
-    name, so a default never changes: what is to work differently gets a new key.
+    The calibration record needs these: ``shaping`` returns the dataclasses whose fields shape one quantity's
+    value (all options, unless channels have tables of their own); ``slope`` and ``offset`` in them are the
+    transfer function. ``wiring`` names those (nested ones with dots) that change no value, ``individual`` is
+    for sensors that need a certificate each. All others that don't have their default are part of a
+    calibration's name, so a default never changes: what is to work differently gets a new key.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """Position from gpsd: JSON lines on TCP 2947, ``?WATCH`` and TPV reports (gpsd_json(5)).
 
 Only a report received since the previous reading counts, so a dead receiver's last fix is never read again.
+Of several receivers the one is read that was read before, as long as it has a fix, or else one that has.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ CHANNEL = Channel("location", "m", "m", 0.0, math.ceil(math.pi * EARTH_RADIUS_M)
 WATCH: Final = b'?WATCH={"enable":true,"json":true}\n'
 _WAIT_S: Final = 2.5
 """Receivers report each second; two reports missing is a fault."""
+_ROUND_S: Final = 1.2
+"""Within it each of several receivers reports."""
 _KEEP_OPEN_S: Final = 10.0
 """Read less often than this, the connection is closed between reads: gpsd would fill the socket meanwhile."""
 _FROM: Final = Meaning("what distances count from; the gateway's unless given", "degrees (WGS 84)")
@@ -45,6 +48,7 @@ class GpsdOptions:
 
     host: Annotated[str, Meaning("where gpsd listens: name or address")] = "127.0.0.1"
     port: Annotated[int, Ge(1), Le(65535), Meaning("gpsd's port")] = 2947
+    receiver: Annotated[str | None, Meaning("which of several: gpsd's name of its device")] = None
     latitude: Annotated[Annotated[float, Ge(-90), Le(90)] | None, _FROM] = None
     longitude: Annotated[Annotated[float, Ge(-180), Le(180)] | None, _FROM] = None
 
@@ -66,13 +70,17 @@ def parse_report(line: bytes) -> Mapping[str, Any] | None:
     return report if isinstance(report, dict) and report.get("class") == "TPV" else None
 
 
+def has_fix(report: Mapping[str, Any]) -> bool:
+    """Whether a TPV report has a position."""
+    return report.get("mode") in (2, 3) and _is_number(report.get("lat")) and _is_number(report.get("lon"))
+
+
 def report_position(report: Mapping[str, Any]) -> Position:
     """The position of a TPV report. Raises ReadError where the receiver has no fix (mode below 2)."""
-    mode, latitude, longitude = report.get("mode", 0), report.get("lat"), report.get("lon")
-    if mode not in (2, 3) or not _is_number(latitude) or not _is_number(longitude):
+    if not has_fix(report):
         raise ReadError("the receiver has no fix")
-    altitude = report.get("altMSL", report.get("alt")) if mode == 3 else None
-    return float(latitude), float(longitude), float(altitude) if _is_number(altitude) else None
+    altitude = report.get("altMSL", report.get("alt")) if report["mode"] == 3 else None
+    return float(report["lat"]), float(report["lon"]), float(altitude) if _is_number(altitude) else None
 
 
 def _is_number(field: object) -> TypeGuard[float]:
@@ -90,6 +98,7 @@ class Gpsd:
         self._options = options
         self._stream: LineStream | None = None
         self._read_at: float | None = None
+        self._read_from: str | None = None
 
     def start(self) -> None:
         """Check the configured position; gpsd is connected at the first read. Raises BoardError."""
@@ -129,20 +138,34 @@ class Gpsd:
         return self._stream
 
     def _newest_report(self, stream: LineStream) -> Mapping[str, Any]:
-        newest: Mapping[str, Any] | None = None
-        deadline = self._board.monotonic() + _WAIT_S
+        newest: dict[str, Mapping[str, Any]] = {}
+        others: set[str] = set()
+        begin_s, wanted = self._board.monotonic(), self._options.receiver
         while True:
-            patience_s = 0.0 if newest is not None else max(0.0, deadline - self._board.monotonic())
+            name = next(iter(sorted(newest, key=lambda each: self._rank(each, newest[each]))), None)
+            settled = name is not None and self._rank(name, newest[name]) == (False, False)
+            end_s = begin_s + (_WAIT_S if name is None else _ROUND_S)
             try:
-                line = stream.readline(patience_s)
+                line = stream.readline(0.0 if settled else max(0.0, end_s - self._board.monotonic()))
             except TimeoutError as error:
-                if newest is not None:
-                    return newest
-                raise ReadError("gpsd has no new report: is a receiver connected?") from error
+                if name is not None:
+                    self._read_from = name if has_fix(newest[name]) else self._read_from
+                    return newest[name]
+                which = f" of {wanted}, but of {', '.join(sorted(others))}" if others else ""
+                raise ReadError(f"gpsd has no new report{which}: is a receiver connected?") from error
             if not line:
                 self.stop()
                 raise ReadError("gpsd closed the connection")
-            newest = parse_report(line) or newest
+            report = parse_report(line)
+            device = "" if report is None else str(report.get("device", ""))
+            if report is None or wanted not in (None, device):
+                others |= {device} - {""}
+            else:
+                newest[device] = report
+
+    def _rank(self, device: str, report: Mapping[str, Any]) -> tuple[bool, bool]:
+        """The lowest is read: one with a fix, and of these the one that was read before."""
+        return not has_fix(report), self._read_from not in (None, device)
 
 
 def settle(options: GpsdOptions, site: Located | None) -> GpsdOptions:

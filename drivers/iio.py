@@ -315,7 +315,7 @@ def concerns(options: IioOptions, nameplate: Nameplate) -> Iterator[Concern]:
 
 
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
-    """As the kernel's drivers do: a converter (±6.144 V) has code and scale, others the quantity."""
+    """Writes what the kernel's drivers have: a converter's (±6.144 V) code and scale, or the quantity."""
     options: IioOptions = sensor.options
     scale_mv = _SCALES_MV.get(options.device, 0.1875)
     attributes: dict[str, Callable[[], str | None]] = {}

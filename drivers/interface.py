@@ -36,7 +36,7 @@ class Quantity(Protocol):
 
     @property
     def name(self) -> str:
-        """As it stands in channels' names and topics."""
+        """The name that stands in channels' names and topics."""
 
     @property
     def unit(self) -> str:

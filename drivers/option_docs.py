@@ -47,7 +47,7 @@ class _ByName:
 MeasuredQuantity = Annotated[
     Quantity, _ByName(), Meaning("what is measured: one of the quantities, or of those in [[quantity]]")
 ]
-"""For the options of a driver that measures what its user connects."""
+"""Options of a driver that measures what its user connects."""
 
 PIN: Final = Meaning("GPIO number of the pin (BCM), not its place on the header")
 BcmPin = Annotated[int, Ge(0), Le(27), PIN]

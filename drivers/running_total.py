@@ -1,4 +1,4 @@
-"""From a meter's running total to what was added since it was last read: no hardware, no state."""
+"""Turns a meter's running total into what was added since it was last read: no hardware, no state."""
 
 from __future__ import annotations
 

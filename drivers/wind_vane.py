@@ -6,11 +6,14 @@ wiper touches nothing: a resistor to ground makes that 0 V, a direction that is 
 
 Sources: NRG Systems' knowledge base on the 200P (4 to 356 degrees of resistance, "dead band"); R. M. Young's
 manual of the 05103 (0 to 355 degrees, 10 kOhm); Texas Instruments' SBAS444 (input impedance).
+
+Angles are in degrees from the vane's own mark, ratios are shares of its supply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +44,62 @@ from drivers.interface import (
     ReadError,
 )
 from drivers.option_docs import BcmPin, Meaning
-from drivers.vane_angles import circle, gray_code, gray_number, loaded, off_steps, step_angle, unloaded
+
+_MISFIT: Final = 0.4
+"""A ratio this share of the way to the next step belongs to none for certain: half way is between both."""
+
+
+def circle(degrees: float) -> float:
+    """An angle in 0 to below 360 degrees."""
+    turned = degrees % 360.0
+    # A tiny negative angle is 360.0 after rounding.
+    return 0.0 if turned == 360.0 else turned
+
+
+def unloaded(ratio: float, load: float) -> float:
+    """The wiper's place, 0 to 1, from its voltage's share of the supply.
+
+    ``load`` is the potentiometer's resistance over the pull-down's: y = x / (1 + load·x·(1 − x)), by
+    Ohm's law, solved for x. The ratio stays as it is beyond 0 and 1.
+    """
+    if not 0 < ratio < 1:
+        return ratio
+    half = (1 - load * ratio) / 2
+    return ratio / (half + math.sqrt(half * half + load * ratio * ratio))
+
+
+def loaded(place: float, load: float) -> float:
+    """The wiper's share of the supply at a place of 0 to 1: ``unloaded`` inverted."""
+    return place / (1 + load * place * (1 - place))
+
+
+def step_angle(ratio: float, steps: Sequence[tuple[float, float]]) -> tuple[float, tuple[str, ...]]:
+    """Degrees from the mark of the step next to a share of the supply; NOISY about half way between two."""
+    ordered = sorted(steps, key=lambda step: abs(step[0] - ratio))
+    (nearest, angle), (second, _) = ordered[:2]
+    return angle, ("NOISY",) if abs(ratio - nearest) > _MISFIT * abs(second - nearest) else ()
+
+
+def off_steps(ratio: float, steps: Sequence[tuple[float, float]]) -> bool:
+    """Whether a share of the supply is outside all steps, by more than half of the way between the last."""
+    ratios = sorted(each for each, _ in steps)
+    below, above = (ratios[1] - ratios[0]) / 2, (ratios[-1] - ratios[-2]) / 2
+    return not ratios[0] - below <= ratio <= ratios[-1] + above
+
+
+def gray_number(bits: Sequence[bool]) -> int:
+    """The number of a Gray code, its highest bit first: each bit is the sum of those before it."""
+    number = 0
+    for bit in bits:
+        number = number << 1 | (bit ^ (number & 1))
+    return number
+
+
+def gray_code(number: int, width: int) -> tuple[bool, ...]:
+    """The bits of a number's Gray code, the highest first: ``gray_number`` inverted."""
+    code = number ^ number >> 1
+    return tuple(bool(code >> bit & 1) for bit in reversed(range(width)))
+
 
 CHANNEL = Channel("wind_direction", "deg", "1", 0.0, 360.0)
 

@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Ack:
     """A PUBACK owed to the broker; void once ``connection`` is no longer the current one.
 
-    With ``done`` it is owed to a device that has handed the gateway something itself, and is never void.
+    One with ``done`` is owed to a device that has handed the gateway something itself, and is never void.
     """
 
     connection: int
@@ -125,9 +125,10 @@ class OwnTopics(Protocol):
 
 
 REFUSALS: Final = (
-    "login", "certificate", "protocol", "config", "permission", "topic", "quota", "unreachable",
+    "login", "certificate", "protocol", "config", "permission", "topic", "quota", "replicas",
+    "unreachable",
 )  # fmt: skip
-"""Of what kind it is that Kafka has against this gateway; the last: nobody answers."""
+"""The kinds of what Kafka has against this gateway; the last: nobody answers."""
 
 
 class ParkedTopic(NamedTuple):

@@ -1,4 +1,4 @@
-"""Files and folders wherever the lake is: local paths, HDFS, object stores, by Hadoop's own file systems."""
+"""Files and folders wherever the lake is: local paths or object stores, by Hadoop's own file systems."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Files:
         return int(system.getFileStatus(path).getModificationTime()) if system.exists(path) else None
 
     def read_bytes(self, uri: str, *, checked: bool = False) -> bytes | None:
-        """A small file; None where there is none. With ``checked`` it must match its checksum file."""
+        """A small file; None where there is none. A ``checked`` one must match its checksum file."""
         path = self._path(uri)
         system = self._system(path) if checked else self._plain(path)
         try:

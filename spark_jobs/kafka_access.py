@@ -44,8 +44,10 @@ def refusal_in(text: str) -> str | None:
     return f"no TLS connection with Kafka: {message}; see ssl.ca.location and the certificates"
 
 
-def require_access(spark: SparkSession, settings: Settings, pattern: str, *, running: bool = False) -> None:
-    """Tries the login, and which of the topics that a Java pattern matches may be read.
+def require_access(
+    spark: SparkSession, settings: Settings, pattern: str, *, running: bool = False
+) -> dict[str, str]:
+    """Tries the login, and which of the topics that a Java pattern matches may be read; their ids by name.
 
     Raises KafkaAccessError, CloudError. A Kafka that isn't reached is no error: queries wait for it. While a
     query is ``running`` one that is slow to answer isn't taken for a listener of another kind.
@@ -59,7 +61,7 @@ def require_access(spark: SparkSession, settings: Settings, pattern: str, *, run
         pbes1 = ": encrypt the key with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES" if "PBES2" in reason else ""
         raise KafkaAccessError(f"Kafka's client can't be made: {reason}{pbes1}") from None
     try:
-        _require_topics(java, admin, settings, pattern)
+        return _require_topics(java, admin, settings, pattern)
     except Py4JJavaError as error:
         properties = {} if settings.kafka is None else settings.kafka.properties()
         causes = "\n".join(_causes(error))
@@ -70,11 +72,12 @@ def require_access(spark: SparkSession, settings: Settings, pattern: str, *, run
         refusal = fault or refusal_in(causes)
         if refusal is not None:
             raise KafkaAccessError(f"{refusal} (Kafka at {settings.bootstrap_servers})") from None
+        return {}
     finally:
         admin.close()
 
 
-def _require_topics(java: Any, admin: Any, settings: Settings, pattern: str) -> None:
+def _require_topics(java: Any, admin: Any, settings: Settings, pattern: str) -> dict[str, str]:
     matches = java.java.util.regex.Pattern.compile(pattern).asMatchPredicate().test
     seen = [name for name in admin.listTopics().names().get() if matches(name)]
     described = java.org.apache.kafka.clients.admin.DescribeTopicsOptions().includeAuthorizedOperations(True)
@@ -87,14 +90,15 @@ def _require_topics(java: Any, admin: Any, settings: Settings, pattern: str) -> 
         )  # fmt: skip
         if blind:
             raise KafkaAccessError(_forbidden(blind))
-        return
+        return {name: str(answers.get(name).topicId()) for name in seen}
     # None that may be seen: those of the pattern that are known by name are not there yet, or all forbidden.
-    known = [f"{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES]
+    known = [f"{settings.prefix}{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES]
     known += [settings.dead_letter_topic, settings.runs_topic, settings.channels_topic]
     named = list(filter(matches, known))
     futures = admin.describeTopics(named).topicNameValues()
     if named and all(_fails_with(futures.get(name), "TopicAuthorizationException") for name in named):
         raise KafkaAccessError(_forbidden(named))
+    return {}
 
 
 def _fails_with(future: Any, exception: str) -> bool:

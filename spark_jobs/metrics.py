@@ -68,6 +68,9 @@ REPEATED: Final = _counter("fieldgate_jobs_repeated", "Records that were stored 
 QUARANTINED: Final = _counter(
     "fieldgate_jobs_quarantined", "Records that went to quarantine", labelnames=("reason",)
 )
+SET_ASIDE: Final = _query_counter(
+    "fieldgate_jobs_set_aside", "Records, or masts' parts of a batch, that made the batch fail"
+)
 LATE: Final = _counter(
     "fieldgate_jobs_late", "Readings that Kafka received over 5 minutes after their time, or as replayed"
 )

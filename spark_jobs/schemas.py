@@ -46,7 +46,7 @@ class Table:
     """A Delta table: its name under the lake, columns, storage, and the key its rows are merged by.
 
     ``bounds`` are the columns whose lowest and highest value the log has for each file; () is Delta's choice,
-    the first 32. A table that an older version made keeps what it has, its partitions too.
+    the first 32.
 
     ``dated_later``: rows get their date once they are done, and lie together until then: what changes often
     apart from what doesn't any more.
@@ -204,13 +204,18 @@ PROGRESS: Final = Table(
 Internal; one a length, ``_progress_600s``. Made of ``statistics`` where it is lost.
 """
 
+OWED: Final = Table(
+    "_owed", columns("gateway channel: string, period_ms: int, unit: string, first_us end_us: long")
+)
+"""Missing intervals that ``statistics`` has yet to write (``transforms.missing.stretches``); one a length."""
+
 MAST: Final = Table(
     "mast",
     columns(
         "gateway: string, interval_s: int, interval_start: time, "
         "turbulence_intensity wind_power_density pair_difference: double map, "
         "shear_alpha air_density insolation: double, inputs: string map, version: int, updated_at: time, "
-        "date: date, veer: double"
+        "date: date, veer: double, insolation_by_channel: double map"
     ),
     key=("gateway", "interval_s", "interval_start"),
     partitioned_by_date=True,

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from cloud.local import class_archive
+from cloud.local.process import shared_classes
 from spark_jobs import s3
 from spark_jobs.errors import SettingsError
 from spark_jobs.package import write_package
@@ -30,13 +30,14 @@ _SECRETS: Final = "(?i)secret|passw|passphrase|token|access[.]?key|jaas|keystore
 _MANY_ROWS: Final = 100_000
 """Read and sorted without generated code a row takes 8 us in place of 4; in a merge, that writes all rows of
 the files it touches, 80 in place of 40 (measured)."""
+_OPEN_CLUSTER: Final = "spark.fieldgate.openCluster"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 def find_jars(kind: str = "spark") -> list[Path]:
     """The jars Spark needs beyond its own: in FIELDGATE_JARS, or in .jars/spark beside the packages.
 
-    With ``kind`` "s3" those for a lake there. Raises SettingsError where there are none.
+    ``kind`` "s3" names those for a lake there. Raises SettingsError where there are none.
     """
     named = os.environ.get("FIELDGATE_JARS")
     folders = [Path(named) / kind, Path(named)] if named else [_PROJECT / ".jars" / kind]
@@ -100,6 +101,20 @@ def _environment(*, local: bool) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
 
 
+def _check_cluster(spark: SparkSession, master: str) -> None:
+    """Ends the session where anybody who reaches the driver could be an executor and get its tasks."""
+    given = spark.sparkContext.getConf()
+    if master.startswith("local") or given.get(_OPEN_CLUSTER) == "true":
+        return
+    needed = ("spark.authenticate", "spark.network.crypto.enabled")
+    if lacking := [f"{name} true" for name in needed if given.get(name) != "true"]:
+        spark.stop()
+        raise SettingsError(
+            f"{master}: set {', '.join(lacking)} in spark-defaults.conf (docs/operate-cluster.md): tasks "
+            f"have Kafka's login and keys, and go to any executor; {_OPEN_CLUSTER} true accepts that"
+        )
+
+
 def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
     """Starts Spark, or joins the session of this process.
 
@@ -140,7 +155,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         # What we merge are computed rows: reading them twice gives the same.
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        # Or a folder spark_jobs where the driver was started would be the workers', whatever was sent them.
+        # Workers would else import a folder spark_jobs where the driver was started, whatever was sent them.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         # Kafka's login and keys are options of queries, which plans, interface and event log would show.
         "spark.redaction.regex": _SECRETS,
@@ -165,7 +180,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         jars = find_jars() + more_jars
         # On the class path no executor has to fetch them, which makes the start a second faster.
         options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
-        options[_JAVA_OPTIONS] = " ".join([options[_JAVA_OPTIONS], *class_archive.using(jars[0].parent)])
+        options[_JAVA_OPTIONS] = " ".join([options[_JAVA_OPTIONS], *shared_classes(jars[0].parent)])
     else:
         options["spark.jars"] = ",".join(map(str, find_jars() + more_jars))
     if s3.uses_s3(settings):
@@ -184,6 +199,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
     for key, value in (options | submitted | given).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    _check_cluster(spark, settings.master)
     if not settings.master.startswith("local") and not submitted:
         spark.sparkContext.addPyFile(str(write_package(Path(tempfile.mkdtemp(prefix="fieldgate-")))))
     if s3.uses_s3(settings):

@@ -78,6 +78,11 @@ class Settings:
     registry: RegistryConfig | None = None
 
     @property
+    def prefix(self) -> str:
+        """How the names of topics begin in Kafka; those of the fields have it already."""
+        return "" if self.kafka is None else self.kafka.prefix
+
+    @property
     def models(self) -> str:
         """Where trained models are."""
         return self.model_dir or f"{self.lake.rstrip('/')}-models"
@@ -99,9 +104,9 @@ class Settings:
         """Location of a table."""
         return f"{self.lake.rstrip('/')}/{name}"
 
-    def checkpoint(self, query: str, version: int = 1) -> str:
-        """Location of a query's checkpoint; the version goes up when an older one can't be read on."""
-        return f"{self.checkpoints.rstrip('/')}/{query}/v{version}"
+    def checkpoint(self, query: str) -> str:
+        """Location of a query's checkpoint."""
+        return f"{self.checkpoints.rstrip('/')}/{query}/v1"
 
 
 _T = TypeVar("_T")
@@ -167,7 +172,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _rules(text: str) -> str:
     """The path of a file of valid rules: checked here, because Spark takes seconds to start."""
     # Imported only now: other jobs need no pydantic.
-    from spark_jobs.alerting.rules_file import load_rules
+    from spark_jobs.alerting.rules import load_rules
 
     load_rules(Path(text))
     return str(Path(text).resolve())
@@ -256,6 +261,12 @@ def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
     chosen |= {
         name: for_hadoop(chosen[name]) for name in ("lake", "checkpoints", "model_dir") if name in chosen
     }
+    prefix = file.kafka.prefix if file is not None else ""
+    if prefix:
+        for field in fields(Settings):
+            if field.name.endswith("_topic"):
+                chosen[field.name] = prefix + chosen.get(field.name, field.default)
+        chosen["topic_pattern"] = f"{re.escape(prefix)}(?:{chosen.get('topic_pattern', TOPIC_PATTERN)})"
     beside = f"{chosen['lake'].rstrip('/')}-checkpoints"
     return Settings(**{"checkpoints": beside, **chosen, "jobs": jobs, "conf": conf})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -46,12 +48,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pi", action="store_true", help="run the tests on an emulated Raspberry Pi")
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Writes a failure as it happens: a run that is ended from outside never reaches its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid} failed in {report.when} after {report.duration:.0f} s")  # noqa: T201
+        print(report.longreprtext[-2_000:], flush=True)  # noqa: T201
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _day_of_the_examples() -> Iterator[None]:
     """Dates in the examples and fixtures are looked at on one day, whenever the tests run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gateway.config.sensors.today", lambda: date(2026, 11, 21))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_written() -> Iterator[None]:
+    """Commands that a test calls in its own process silence logs, which the next test may read."""
+    yield
+    for package in ("gateway", "drivers", "cloud"):
+        logging.getLogger(package).setLevel(logging.NOTSET)
 
 
 # Without pytest-xdist this hook is unknown.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cloud.config.secret import Secret, UnreadableError
-from cloud.values import server_list
+from cloud.values import server_list, topic_prefix
 
 _LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -33,13 +33,13 @@ class KafkaConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
 
     servers: Annotated[str, AfterValidator(server_list)] = named("bootstrap_servers", "127.0.0.1:9092")
+    prefix: Annotated[str, AfterValidator(topic_prefix)] = named("prefix", "")
     protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)
     ] = named("security.protocol", "PLAINTEXT")
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"] | None = named("sasl.mechanism")
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = named("sasl.mechanism")
     username: str | None = named("sasl.username")
     password: Secret | None = named("sasl.password")
-    service_name: str | None = named("sasl.kerberos.service.name")
     ca: Secret | None = named("ssl.ca.location")
     certificate: Secret | None = named("ssl.certificate.location")
     key: Secret | None = named("ssl.key.location")
@@ -75,7 +75,7 @@ class KafkaConfig(BaseModel):
                 yield name, f"needs {other} too"
 
     def properties(self) -> dict[str, str]:
-        """For librdkafka, without the servers. Raises UnreadableError."""
+        """For librdkafka, without servers and prefix. Raises UnreadableError."""
         found: dict[str, str] = {}
         for name, field in type(self).model_fields.items():
             value, alias = getattr(self, name), str(field.validation_alias)
@@ -83,8 +83,7 @@ class KafkaConfig(BaseModel):
                 found[alias] = value.name if alias.endswith(".location") else value.reveal()
             elif value != field.default:
                 found[alias] = value
-        found.pop("bootstrap_servers", None)
-        return found
+        return {name: value for name, value in found.items() if name not in ("bootstrap_servers", "prefix")}
 
     def java_options(self) -> dict[str, str]:
         """For Java's clients, files and secrets by their content, as executors may not have the files.
@@ -94,8 +93,6 @@ class KafkaConfig(BaseModel):
         options = {"bootstrap.servers": self.servers, "security.protocol": self.protocol}
         if self.mechanism is not None:
             options["sasl.mechanism"] = self.mechanism
-        if self.service_name is not None:
-            options["sasl.kerberos.service.name"] = self.service_name
         if self.mechanism in _LOGIN_MODULES and self.username is not None and self.password is not None:
             options["sasl.jaas.config"] = (
                 f"{_LOGIN_MODULES[self.mechanism]} required "

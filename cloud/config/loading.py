@@ -257,9 +257,10 @@ def _properties(source: _Source, raw: dict[str, Any]) -> dict[str, KeyPath]:
             source.error(place, "belongs in [kafka.properties]")
             raw.pop(str(place[1]), None)
     flat, paths = _flat(source, properties, _PROPERTIES)
-    if (servers := next((name for name in flat if name.startswith("bootstrap")), None)) is not None:
-        source.error(paths[servers], "belongs in kafka.bootstrap_servers")
-        del flat[servers]
+    for name in [name for name in flat if name.startswith(("bootstrap", "prefix"))]:
+        own = "prefix" if name == "prefix" else "bootstrap_servers"
+        source.error(paths[name], f"belongs in kafka.{own}")
+        del flat[name]
     raw.update(flat)
     return paths
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import time
+from ipaddress import ip_network
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -12,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from cloud.config.kafka import KafkaConfig, named
 from cloud.config.secret import Secret, UnreadableError
-from cloud.registry.client import RegistryAccess
+from cloud.registry import RegistryAccess
 from cloud.values import duration_s, interval_s, registry_url, tiles_url
 from cloud.wire.identities import SHORTEST_MASTER
 
@@ -192,13 +193,27 @@ class DashboardUser(_Table):
     marks: bool = False
 
 
+def _network(text: str) -> str:
+    try:
+        found = ip_network(text)
+    except ValueError:
+        raise ValueError(f"must be an address or a network such as 192.0.2.0/24, not {text!r}") from None
+    if found.prefixlen < (8 if found.version == 4 else 16):
+        raise ValueError(
+            f"{text} has clients in it, whose own X-Forwarded-For would count: "
+            "name the proxy's address, or a network of its own (/8 or smaller, of IPv6 /16)"
+        )
+    return text
+
+
 class DashboardConfig(_Table):
     """``[dashboard]``: where the pages are, with which certificate, and who may see which masts.
 
     ``commands``: whether masts may be commanded from the pages, by the users who may, or where there are
     none by anybody on this machine. ``live``: whether Kafka is read for live values, where it is given.
-    ``tiles``: where browsers get the tiles of the sites' map, None for no map; ``tiles_attribution``, which
-    may have HTML, is shown with it.
+    ``proxies``: addresses and networks of what the pages are behind, whose ``X-Forwarded-For`` and ``-Proto``
+    count. ``tiles``: where browsers get the tiles of the sites' map, None for no map;
+    ``tiles_attribution``, which may have HTML, is shown with it.
     """
 
     listen: str | None = None
@@ -206,6 +221,7 @@ class DashboardConfig(_Table):
     key: str | None = None
     commands: bool = False
     live: bool = True
+    proxies: list[Annotated[str, AfterValidator(_network)]] = Field(default_factory=list)
     tiles: Annotated[str, AfterValidator(tiles_url)] | None = None
     tiles_attribution: str = ""
     users: Mapping[str, DashboardUser] = Field(default_factory=dict)

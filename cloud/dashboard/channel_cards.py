@@ -9,11 +9,11 @@ from nicegui import ui
 
 from cloud.dashboard.frame import ago, number
 from cloud.masts.latest import Shown, sparkline
-from cloud.masts.mast import Channel
+from cloud.masts.mast import MOST_CHANNELS, Channel
 from cloud.wire.reading_records import QUALITIES
 
 _BARS: Final = 12
-"""As many as fit beside a value."""
+"""The number that fits beside a value."""
 
 
 _NEVER: Final = "imported, or not seen yet by fieldgate jobs run presence"
@@ -32,6 +32,7 @@ class ChannelCards:
         self._problem = ui.label().classes("missing").props('role="status"')
         self._problem.set_visibility(False)
         self._units = {each.name: each.unit for each in channels}
+        self._left_out = ui.label().classes("missing")
         self._cards: dict[str, tuple[ui.label, ui.label, ui.label]] = {}
         self._place = ui.element("div").classes("channels")
         for each in channels:
@@ -59,7 +60,12 @@ class ChannelCards:
         """
         self._problem.set_text(f"Live values stand still: {problem}" if problem else "")
         self._problem.set_visibility(problem is not None)
-        for name in sorted(live.keys() - self._cards.keys()):
+        new = sorted(live.keys() - self._cards.keys())
+        room = max(0, MOST_CHANNELS - len(self._cards))
+        left_out = f"{len(new) - room:,} live channels have no card: fieldgate watch shows them."
+        self._left_out.set_text(left_out if len(new) > room else "")
+        self._left_out.set_visibility(len(new) > room)
+        for name in new[:room]:
             with self._place, ui.element("div").classes("channel"):
                 self._add(name)
         for name, (value, bars, state) in self._cards.items():

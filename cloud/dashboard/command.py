@@ -148,16 +148,15 @@ def _live(config: CloudConfig) -> LiveReadings | None:
         return None
     from cloud.dashboard.live import SINCE_S, LiveReadings
     from cloud.kafka.tail import Tail
-    from cloud.registry.client import Registry, RegistrySchemas
+    from cloud.registry import Registry, RegistrySchemas
 
     access = config.schema_registry.access()
     schemas = NO_SCHEMAS if access is None else RegistrySchemas(Registry(access))
 
     def open_tail() -> Tail:
         # Read again each time: a password may have been replaced.
-        return Tail(
-            config.kafka.servers, {**config.kafka.properties(), **_SMALL_QUEUE}, SINCE_S, _ANSWER_S, schemas
-        )
+        properties = {**config.kafka.properties(), **_SMALL_QUEUE}
+        return Tail(config.kafka.servers, properties, SINCE_S, _ANSWER_S, schemas, config.kafka.prefix)
 
     return LiveReadings(open_tail)
 

@@ -20,7 +20,7 @@ from cloud.wire.fields import InvalidFields
 log = logging.getLogger(__name__)
 
 _WAIT_S: Final = 60.0
-"""For a result; one that comes later is in the list."""
+"""A result that comes later is in the list."""
 _EXPIRES_S: Final = 600.0
 _LISTED_HOURS: Final = 24
 # Waiting for a mast would keep the pages' own threads from reading.
@@ -51,7 +51,9 @@ class CommandSender:
 
     async def _later(self, gateway: str, question: Callable[[CommandClient], _T]) -> _T:
         def answered() -> _T:
-            return question(CommandClient(self._kafka.servers, self._kafka.properties(), gateway))
+            kafka = self._kafka
+            client = CommandClient(kafka.servers, kafka.properties(), gateway, prefix=kafka.prefix)
+            return question(client)
 
         return await get_running_loop().run_in_executor(_THREADS, answered)
 

@@ -21,8 +21,9 @@ _QUESTIONS: Final = {
     "presence": """SELECT gateway, epoch_ms(max(last_seen)) AS last_seen_at,
         CASE WHEN bool_or(state = 'online') THEN 'online' WHEN bool_and(state = 'offline') THEN 'offline'
             ELSE 'silent' END AS state,
-        count(*) AS channels, count(*) FILTER (state = 'silent') AS silent, sum(pending)::BIGINT AS waiting,
-        sum(lost)::BIGINT AS lost,
+        count(*) AS channels, count(*) FILTER (state = 'silent') AS silent,
+        try_cast(sum(pending) AS BIGINT) AS waiting,
+        try_cast(sum(lost) AS BIGINT) AS lost,
         arg_max(last_value, channel) FILTER (channel LIKE '%.wind_speed' AND state = 'online') AS wind
         FROM presence GROUP BY gateway""",
     "statistics": """WITH newest AS (SELECT max(interval_start) AS until FROM statistics WHERE version > 0)
@@ -33,7 +34,11 @@ _QUESTIONS: Final = {
             AND date >= CAST(until - INTERVAL 30 DAY AS DATE) GROUP BY gateway""",
     "alerts": """SELECT gateway, count(*) AS alerts FROM alerts
         WHERE cleared_at IS NULL AND NOT historical GROUP BY gateway""",
+    "imports": "SELECT DISTINCT gateway FROM imports",
 }
+_MAY_LACK: Final = ("imports",)
+"""Tables that a lake has only once something was imported. An imported mast may be in no other one of these,
+or be older than a month."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Fleet:
     until_ms: int | None = None
 
     def frame(self) -> Frame:
-        """As a table."""
+        """Returns the masts as a table."""
         return Frame(COLUMNS, [tuple(mast[name] for name in COLUMNS) for mast in self.masts])
 
     def counts(self) -> Mapping[str, int]:
@@ -69,6 +74,8 @@ class FleetReader:
         missing: list[str] = []
         until: int | None = None
         for table in _QUESTIONS:
+            if table in _MAY_LACK and self._reader.version(table) < 0:
+                continue
             try:
                 part = self._part(table)
             except CloudError as error:

@@ -102,7 +102,7 @@ class Look:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Look:
-        """From an address; what it has wrong is left out."""
+        """Reads an address; what it has wrong is left out."""
         sort, at = query.get("sort", ""), query.get("page", "")
         return cls(
             query.get("state"),
@@ -120,7 +120,7 @@ class Look:
         return address("/", **given)
 
     def pagination(self) -> dict[str, Any]:
-        """As the table takes it."""
+        """Returns what the table takes."""
         return {"rowsPerPage": 25, "sortBy": self.sort, "descending": self.is_down, "page": self.page}
 
 

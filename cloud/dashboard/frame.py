@@ -221,10 +221,19 @@ def around(gateway: str, channel: str | None, at_ms: int) -> str:
     return address(f"/mast/{gateway}", channel=channel, from_=begin, to=end)
 
 
+_MOST_ROWS: Final = 500
+
+
 def table(
     columns: tuple[str, ...], rows: list[dict[str, Any]], link: Callable[[dict[str, Any]], str] | None = None
 ) -> ui.table:
-    """A small table: times as people read them, numbers with few digits; ``link``: where first cells lead."""
+    """A small table: times as people read them, numbers with few digits; ``link``: where first cells lead.
+
+    The browser gets all rows at once, so there is a bound.
+    """
+    if len(rows) > _MOST_ROWS:
+        missing([f"{len(rows) - _MOST_ROWS:,} more rows are left out: `fieldgate query` has them all."])
+        rows = rows[:_MOST_ROWS]
     shown = [{"n": at, **{name: _cell(name, row[name]) for name in columns}} for at, row in enumerate(rows)]
     if link is not None:
         shown = [each | {"link": link(row)} for each, row in zip(shown, rows, strict=True)]

@@ -40,8 +40,10 @@ PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]
             "presence",
             """SELECT gateway, string_agg(DISTINCT state, ', ' ORDER BY state) AS state,
             epoch_ms(max(last_seen)) AS last_seen_at, epoch_ms(max(last_time)) AS newest_reading_at,
-            round(epoch(max(last_seen)) - epoch(max(last_time)), 1) AS way_s, sum(pending)::BIGINT AS
-            pending, sum(announced)::BIGINT AS announced_drops, sum(lost)::BIGINT AS lost FROM presence
+            round(epoch(max(last_seen)) - epoch(max(last_time)), 1) AS way_s,
+            try_cast(sum(pending) AS BIGINT) AS pending,
+            try_cast(sum(announced) AS BIGINT) AS announced_drops,
+            try_cast(sum(lost) AS BIGINT) AS lost FROM presence
             GROUP BY ALL ORDER BY max(last_seen)""",
         ),
         "Statistics": (
@@ -53,9 +55,10 @@ PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]
         ),
         "Quarantine by reason": (
             "quarantine",
-            """SELECT reason, sum(coalesce(overflow, 1))::BIGINT AS records, count(DISTINCT gateway) AS
-            gateways, epoch_ms(min(kafka_time)) AS oldest_at, epoch_ms(max(kafka_time)) AS newest_at FROM
-            quarantine GROUP BY ALL ORDER BY records DESC""",
+            """SELECT left(reason, 300) AS reason, sum(coalesce(overflow, 1))::BIGINT AS records,
+            count(DISTINCT gateway) AS gateways, epoch_ms(min(kafka_time)) AS oldest_at,
+            epoch_ms(max(kafka_time)) AS newest_at FROM
+            quarantine GROUP BY ALL ORDER BY records DESC LIMIT 100""",
         ),
         "Quarantined payloads": ("quarantine", PAYLOADS),
         "Runs": ("runs", RUNS),

@@ -1,6 +1,7 @@
 """Who may ask for pages: a login by password, kept as a cookie, before anything else is answered.
 
-Sessions are in memory: a restart ends them, and so does a changed config. Of the server's event loop.
+Sessions are in memory: a restart ends them, and so does a changed config. Everything here runs in the
+server's event loop.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import secrets
 import time
 from asyncio import Lock, to_thread
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from html import escape
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -30,6 +32,8 @@ _MOST_SESSIONS: Final = 1000
 _MOST_ADDRESSES: Final = 1000
 _FREE_GUESSES: Final = 5
 """Wrong passwords from an address before it has to wait: a second, then twice as long, at most a minute."""
+_MOST_WAITING: Final = 16
+"""Passwords that are or wait to be worked on, some 80 ms each: a second or two for the last of them."""
 _LONGEST_FORM: Final = 4096
 _OPEN: Final = ("/login", "/healthz")
 
@@ -42,8 +46,9 @@ class Sessions:
     def __init__(self, users: Mapping[str, DashboardUser]) -> None:
         self._users = users
         self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._wrong: OrderedDict[str, tuple[Counter[str], float]] = OrderedDict()
         self._one_guess = Lock()
+        self._waiting = 0
 
     def user(self, token: str | None) -> str | None:
         """The user of a session that has not ended."""
@@ -52,7 +57,13 @@ class Sessions:
 
     def wait_s(self, address: str) -> float:
         """How long the address has to wait until it may guess again."""
-        return max(0.0, self._wrong.get(address, (0, 0.0))[1] - time.monotonic())
+        _, until_s = self._wrong.get(_network(address), (None, 0.0))
+        return max(0.0, until_s - time.monotonic())
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many passwords wait that another one is not to be taken."""
+        return self._waiting >= _MOST_WAITING
 
     async def begin(self, name: str, password: str, address: str) -> str | None:
         """A new session's token; None where user and password don't fit, or the address has to wait.
@@ -60,31 +71,55 @@ class Sessions:
         One guess at a time is worked on: each takes memory and time.
         """
         user = self._users.get(name)
-        async with self._one_guess:
-            # By now: others of the address may have come at the same time.
-            if self.wait_s(address) > 0:
-                return None
-            right = await to_thread(is_right, password, NOBODYS if user is None else user.password)
-            if user is None or not right:
-                self._count(address)
-                return None
-        self._wrong.pop(address, None)
+        self._waiting += 1
+        try:
+            async with self._one_guess:
+                # Others of the address may have come at the same time.
+                if self.wait_s(address) > 0:
+                    return None
+                right = await to_thread(is_right, password, NOBODYS if user is None else user.password)
+                if user is None or not right:
+                    self._count(_network(address), name if user else "")
+                    return None
+        finally:
+            self._waiting -= 1
+        self._forgive(_network(address), name)
         token = secrets.token_urlsafe(32)
         self._sessions[token] = (name, time.monotonic() + SESSION_S)
         while len(self._sessions) > _MOST_SESSIONS:
             self._sessions.popitem(last=False)
         return token
 
-    def _count(self, address: str) -> None:
-        failures = self._wrong.pop(address, (0, 0.0))[0] + 1
+    def _count(self, network: str, name: str) -> None:
+        by_name, _ = self._wrong.pop(network, (Counter[str](), 0.0))
+        by_name[name] += 1
+        failures = by_name.total()
         paused_s = 0.0 if failures < _FREE_GUESSES else backoff_s(failures - _FREE_GUESSES + 1, 1.0, 60.0)
-        self._wrong[address] = (failures, time.monotonic() + paused_s)
+        self._wrong[network] = (by_name, time.monotonic() + paused_s)
         while len(self._wrong) > _MOST_ADDRESSES:
             self._wrong.popitem(last=False)
+
+    def _forgive(self, network: str, name: str) -> None:
+        """Whoever knows one password doesn't clear the guesses at another's."""
+        by_name, _ = self._wrong.get(network, (Counter[str](), 0.0))
+        del by_name[name]
+        if not by_name:
+            self._wrong.pop(network, None)
 
     def end(self, token: str | None) -> None:
         """Logs out."""
         self._sessions.pop(token or "", None)
+
+
+def _network(address: str) -> str:
+    """Returns the /64 that one customer has of IPv6; else the address itself."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or IPv6Network((found, 64), strict=False))
 
 
 class LoggedIn:
@@ -152,8 +187,11 @@ async def log_in(request: Request, sessions: Sessions) -> Response:
             return PlainTextResponse("too long for a login\n", 413)
     given = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
     to = _ours(given.get("to", "/"))
-    if (wait_s := sessions.wait_s(address)) > 0:
-        answer = form(to, f"Too many wrong passwords: try again in {wait_s:.0f} s.", 429)
+    wait_s, many = sessions.wait_s(address), "wrong passwords"
+    if wait_s == 0 and sessions.is_crowded:
+        wait_s, many = 1.0, "logins at once"
+    if wait_s > 0:
+        answer = form(to, f"Too many {many}: try again in {wait_s:.0f} s.", 429)
         answer.headers["Retry-After"] = f"{wait_s + 1:.0f}"
         return answer
     token = await sessions.begin(given.get("user", ""), given.get("password", ""), address)

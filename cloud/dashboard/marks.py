@@ -11,8 +11,8 @@ from nicegui import ui
 
 from cloud.dashboard.frame import card, is_open, moment
 from cloud.errors import CloudError
-from cloud.lake.clean_views import IN_FORCE, WHOLE_MAST
 from cloud.lake.cleaning import Mark, add, mark_of, withdraw
+from cloud.lake.tables import IN_FORCE, WHOLE_MAST
 from cloud.masts.mast import Channel
 from cloud.masts.reading import LakeReader
 

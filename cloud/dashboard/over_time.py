@@ -70,7 +70,7 @@ def series(
     drawn: list[Options] = [
         {**hidden, "name": "lowest", "data": low},
         {**hidden, "name": "lowest to highest", "data": band, "areaStyle": {"color": BLUE, "opacity": 0.16}},
-        # Of directions dots: a line from 359 to 1° would cross the whole chart.
+        # Directions are dots: a line from 359 to 1° would cross the whole chart.
         {**line, "name": channel, "data": value, "itemStyle": {"color": BLUE}, "markArea": bands,
          "lineStyle": {"color": BLUE, "width": 0 if is_direction else 1.5},
          **({"showSymbol": True, "symbol": "circle", "symbolSize": 3} if is_direction else {})},

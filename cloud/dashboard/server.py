@@ -9,7 +9,7 @@ from asyncio import open_connection, sleep, to_thread
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Request as HttpRequest
 from fastapi.responses import PlainTextResponse, Response
@@ -29,6 +29,7 @@ from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
 from cloud.masts.numbers import CHARTS, series
 from cloud.masts.reading import Frame, LakeReader
+from cloud.values import no_formula
 
 LOOK_EVERY_S: Final = 2.0
 """How often the tables' versions are looked at, for all pages together."""
@@ -100,7 +101,7 @@ def as_csv(frame: Frame, name: str) -> Response:
     times = [column == "time" or column.endswith("_at") for column in frame.columns]
     for row in frame.rows:
         writer.writerow(
-            moment(value, "%Y-%m-%dT%H:%M:%SZ") if is_time and value is not None else _text(value)
+            moment(value, "%Y-%m-%dT%H:%M:%SZ") if is_time and value is not None else no_formula(value)
             for value, is_time in zip(row, times, strict=True)
         )
     plain = "".join(
@@ -113,11 +114,6 @@ def as_csv(frame: Frame, name: str) -> Response:
     )
 
 
-def _text(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula is kept one."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
-
-
 def asked(gateway: str, query: Mapping[str, str]) -> Request:
     """What the address of a mast's page, or of one of its files, wants."""
     length = query.get("interval", "")
@@ -126,7 +122,7 @@ def asked(gateway: str, query: Mapping[str, str]) -> Request:
         query.get("channel"),
         query.get("from"),
         query.get("to"),
-        # Of thousands of digits Python makes no number.
+        # Python makes no number of thousands of digits.
         int(length) if length.isdecimal() and len(length) < 10 else None,
         query.get("marks") == "without",
     )
@@ -260,7 +256,10 @@ def serve(
                 return ready()
 
     app.on_startup(announce)
+    proxies = config.dashboard.proxies
     ui.run(host=host, port=port, title="fieldgate", favicon="🌬", dark=None, reload=False, show=False,
      tailwind=False,
            show_welcome_message=False, message_history_length=0, access_log=False,
+           # Uvicorn would by itself believe whoever comes from this machine.
+           proxy_headers=bool(proxies), forwarded_allow_ips=proxies,
            ssl_certfile=config.dashboard.certificate, ssl_keyfile=config.dashboard.key)  # fmt: skip

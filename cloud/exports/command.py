@@ -8,25 +8,36 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import duckdb
 from deltalake.exceptions import DeltaError
 
 from cloud.errors import CloudError
-from cloud.exports.columns import Export, columns_of
+from cloud.exports.columns import TIME, Export, batches, columns_of
+from cloud.exports.files import CsvFile, ParquetFile, Toa5File, write_columns
 from cloud.exports.iea43 import describe
-from cloud.exports.parquet_file import ParquetFile
-from cloud.exports.places import FORMATS, places_of
-from cloud.exports.rows import TIME, batches
-from cloud.exports.text_files import CsvFile, Toa5File, write_columns
 from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.tables import LakeError, Lakes, LazyLakes
-from cloud.masts.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, within
+from cloud.masts.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, records_in_force, within
 from cloud.masts.reading import LakeReader, Missing
-from cloud.masts.records import in_force
 from cloud.values import installed_version, interval_s
 from cloud.whole_files import whole_files
+
+FORMATS: Final[Mapping[str, str]] = {
+    "csv": ".csv", "toa5": ".dat", "parquet": ".parquet", "iea43": ".json",
+}  # fmt: skip
+"""How a file's name ends."""
+
+
+def places_of(output: Path, formats: Sequence[str], mast: str) -> dict[str, Path]:
+    """The path of each format: ``output`` itself, or MAST.csv … in it if it is a directory or for several."""
+    if len(formats) == 1 and not output.is_dir():
+        return {formats[0]: output}
+    if output.exists() and not output.is_dir():
+        raise CloudError(f"-o {output} is a file: several formats need a directory")
+    return {each: output / f"{mast}{FORMATS[each]}" for each in formats}
+
 
 _USUAL_S = 600
 
@@ -213,7 +224,7 @@ def _describe(
     path: Path, export: Export, reader: LakeReader, now: datetime, organisation: str | None
 ) -> None:
     try:
-        records = in_force(reader, export.mast.gateway, 0, FOREVER_MS)
+        records = records_in_force(reader, export.mast.gateway, 0, FOREVER_MS)
     except Missing as error:
         raise CloudError(f"iea43: {error}") from error
     author = f"fieldgate {installed_version()}"

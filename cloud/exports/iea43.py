@@ -17,7 +17,7 @@ from cloud.masts.mast import Channel
 from cloud.wire.quantities import QUANTITIES
 
 VERSION: Final = "1.2.0-2023.01"
-"""Of the data model; the one whose schema was there to be tested against."""
+"""The version of the data model; the one whose schema was there to be tested against."""
 _SENSORS: Final = {
     "wind_speed": "anemometer", "wind_direction": "wind_vane", "temperature": "thermometer",
     "humidity": "hygrometer", "pressure": "barometer", "irradiance": "pyranometer",
@@ -26,7 +26,7 @@ _SENSORS: Final = {
 }  # fmt: skip
 
 Record = dict[str, Any]
-"""A calibration record with all its ``spans`` (``cloud.masts.records.in_force``)."""
+"""A calibration record with all its ``spans`` (``cloud.masts.mast.in_force``)."""
 _Spell = tuple[int, int | None, Record]
 """A record in force: milliseconds since 1970 from and to; None: it still is."""
 

@@ -8,12 +8,17 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from cloud.errors import CloudError
+from cloud.importing.guess import guessed
 from cloud.importing.importer import Importer, Outcome, day_of
+from cloud.importing.lines import header_of
 from cloud.importing.logger_file import Rows
 from cloud.importing.mapping import Mapping, load_mapping
+from cloud.importing.presets import FOLDER, described
 from cloud.importing.tables import LakeTables
 from cloud.importing.values import converted, figures_of
 from cloud.lake.query import add_lake, named_lakes
@@ -28,16 +33,37 @@ def parser() -> argparse.ArgumentParser:
         prog="fieldgate import",
         description="Other loggers' CSV and TOA5 into a lake, by a mapping: statistics, or single readings.",
     )
-    arguments.add_argument("files", type=Path, nargs="+", metavar="FILE", help="CSV or TOA5, also .gz")
+    arguments.add_argument(
+        "files", type=Path, nargs="*", metavar="FILE", help="CSV or TOA5, also .gz and .zip"
+    )
     what = "which column is what, and what times mean (docs/examples/import.toml)"
-    arguments.add_argument("--mapping", type=Path, required=True, metavar="FILE", help=what)
+    by = arguments.add_mutually_exclusive_group(required=True)
+    by.add_argument("--mapping", type=Path, metavar="FILE", help=what)
+    known = "; ".join(f"{name}: {what}" for name, what in described().items())
+    by.add_argument("--preset", choices=described(), help=f"in its place a known logger's. {known}")
+    by.add_argument("--guess", type=Path, metavar="FILE", help="print a mapping that its first lines suggest")
+    for option, meaning in _OPTIONS.items():
+        arguments.add_argument(f"--{option}", help=f"{meaning}, in place of the mapping's")
     add_lake(arguments)
     arguments.add_argument("--mast", type=_mast, metavar="ID", help="gateway, in place of the mapping's")
     arguments.add_argument(
         "--check", action="store_true", help="only read: what each channel would get, and the bad lines"
     )
+    arguments.add_argument(
+        "--replace",
+        action="store_true",
+        help="what was imported before, of this file or its times, gives way",
+    )
     arguments.add_argument("--json", action="store_true", help="for programs")
     return arguments
+
+
+_OPTIONS: Final = {
+    "interval": "from row to row, such as 10m",
+    "scan": "how often the logger sampled",
+    "stamps": "start, within or end",
+    "utc-offset": "what the logger's clock is ahead of UTC, such as --utc-offset=-07:00",
+}
 
 
 def _mast(text: str) -> str:
@@ -49,16 +75,28 @@ def _mast(text: str) -> str:
 def run(argv: Sequence[str]) -> int:
     """Imports the files one by one; exit status 1 on an error, which goes to stderr."""
     options = parser().parse_args(argv)
+    if not options.files and options.guess is None:
+        parser().error("FILE is missing")
     outcomes: list[Outcome] = []
     try:
-        mapping = load_mapping(options.mapping)
+        if options.guess is not None:
+            sys.stdout.write(guessed(options.guess))
+            return 0
         lakes = named_lakes(options)
         if len(lakes) != 1:
             raise LakeError(f"--lake is missing: one of {', '.join(lakes)}")
         ((uri, store),) = lakes.values()
-        gateway = options.mast or mapping.file.gateway
-        importer = Importer(mapping, LakeTables(uri, store), gateway, time.time_ns() // 1000)
+        tables, now_us = LakeTables(uri, store), time.time_ns() // 1000
+        given = {
+            "gateway": options.mast,
+            **{name: vars(options)[name] for name in (each.replace("-", "_") for each in _OPTIONS)},
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        path = options.mapping or FOLDER / f"{options.preset}.toml"
         for file in options.files:
+            mapping = load_mapping(path, partial(header_of, file), given)
+            gateway = mapping.file.gateway
+            importer = Importer(mapping, tables, gateway, now_us, replaces=options.replace)
             rows = importer.read(file)
             if options.check:
                 sys.stdout.write(_preview(mapping, rows))
@@ -85,16 +123,34 @@ def _words(outcome: Outcome, gateway: str) -> str:
         f"{outcome.file}: {outcome.lines} lines, {day_of(outcome.begin_us)} to {day_of(outcome.end_us)} UTC",
         f"{outcome.new} new rows in {outcome.into} of {gateway}",
     ]
-    parts += [f"{outcome.missing} intervals that have nothing"] * bool(outcome.missing)
-    parts += [f"{outcome.there} imported before"] * bool(outcome.there)
-    parts += [f"{outcome.measured} measured, which stay"] * bool(outcome.measured)
-    parts += [f"{outcome.other} imported before with other values, which stay"] * bool(outcome.other)
-    parts += [f"{outcome.repeated_lines} lines that are there twice"] * bool(outcome.repeated_lines)
+    counted = {
+        "intervals that have nothing": outcome.missing,
+        "imported before": outcome.there,
+        "measured, which stay": outcome.measured,
+        "imported before with other values, which stay (--replace puts these in their place)": outcome.other,
+        "in place of those imported before": outcome.replaced,
+        "of this file by another mapping taken back": outcome.taken_back,
+        "lines that are there twice": outcome.repeated_lines,
+        "lines that end before their last columns": outcome.short_lines,
+    }
+    parts += [f"{number} {what}" for what, number in counted.items() if number]
+    parts += ["another site is known from then on, which stays (--replace)"] * outcome.has_other_site
     if outcome.bad_lines:
         reasons = ", ".join(f"{reason} {number}" for reason, number in sorted(outcome.bad_lines.items()))
         number = outcome.bad_lines.total()
-        parts.append(f"{number} line{'s' * (number > 1)} in quarantine ({reasons})")
-    return "; ".join(parts) + "\n"
+        if outcome.in_quarantine < number:
+            parts.append(f"{number} bad lines ({reasons}), the first {outcome.in_quarantine} in quarantine")
+        else:
+            parts.append(f"{number} line{'s' * (number > 1)} in quarantine ({reasons})")
+    lines = ["; ".join(parts), *_marks(outcome.often_impossible)]
+    return "\n".join(lines) + "\n"
+
+
+def _marks(impossible: dict[str, int]) -> list[str]:
+    return [
+        f"  {sentence} in {number} lines: if it stands for no value, add it to missing"
+        for sentence, number in impossible.items()
+    ]
 
 
 def _preview(mapping: Mapping, rows: Rows) -> str:
@@ -113,6 +169,7 @@ def _preview(mapping: Mapping, rows: Rows) -> str:
                 figures += f", mean {sum(values) / len(values):.4g}"
         lines.append(f"  {channel.name} ({channel.of.unit}): {figures}")
     lines += [f"  line {bad.number}: {bad.reason}: {bad.detail}" for bad in rows.bad[:20]]
-    if len(rows.bad) > 20:
-        lines.append(f"  and {len(rows.bad) - 20} bad lines more")
+    if (more := rows.reasons.total() - 20) > 0:
+        lines.append(f"  and {more} bad lines more")
+    lines += _marks(rows.often_impossible())
     return "\n".join(lines) + "\n"

@@ -2,8 +2,8 @@
 
 First what is refused, the channels' records, the site, and which rows come from this file (``imports``); then
 the rows. So no row is there without its mark, and what a crash cuts short is completed by importing again. A
-row that is there stays as it is: measured ones always, earlier imports' too. An import takes the place of
-a row alone that says that nothing was measured.
+row that is there stays as it is, but where it says that nothing was measured: measured ones always, earlier
+imports' unless they are to be replaced.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import pyarrow.dataset as ds
 
 from cloud.importing.logger_file import BadLine, Rows, read_rows
 from cloud.importing.mapping import Channel, Mapping as FileMapping
-from cloud.importing.records import PLACE, ChannelRecord, Span, joined, moment_of, site_row
-from cloud.importing.tables import CHANNELS, IMPORTS, QUARANTINE, READINGS, SITES, STATISTICS, LakeTables
+from cloud.importing.provenance import Provenance
+from cloud.importing.records import Span, moment_of
+from cloud.importing.tables import QUARANTINE, READINGS, STATISTICS, LakeTables
 from cloud.importing.values import (
     Interval,
     Sample,
@@ -30,15 +31,14 @@ from cloud.importing.values import (
     missing_interval,
     problem,
     sample,
-    stretches,
 )
+from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import IMPORT_RUN, SYNCED
 
 _AT_ONCE: Final = 100_000
 """Rows that are compared and merged at a time."""
 _GAP_US: Final = 400 * 86_400_000_000
 """So long rows are made for what is missing, as by the job: a wrong date doesn't make a million."""
-_ATTEMPTS: Final = 5
 _ROWS: Final = 4_500
 """Rows of a file whose channels are made one after the other: of ten minutes a month."""
 _FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
@@ -61,22 +61,34 @@ class Outcome:
     there: int = 0
     measured: int = 0
     other: int = 0
+    replaced: int = 0
+    taken_back: int = 0
+    has_other_site: bool = False
     missing: int = 0
     repeated_lines: int = 0
+    short_lines: int = 0
     bad_lines: Counter[str] = field(default_factory=Counter)
+    in_quarantine: int = 0
+    often_impossible: dict[str, int] = field(default_factory=dict)
     begin_us: int = 0
     end_us: int = 0
 
 
 class Importer:
-    """Imports files by one mapping into one lake. Of one thread."""
+    """Imports files by one mapping into one lake. One thread uses it."""
 
-    def __init__(self, mapping: FileMapping, tables: LakeTables, gateway: str, now_us: int) -> None:
+    def __init__(
+        self, mapping: FileMapping, tables: LakeTables, gateway: str, now_us: int, *, replaces: bool = False
+    ) -> None:
+        """``replaces``: rows of earlier imports give way to those of the file."""
         self._mapping, self._file = mapping, mapping.file
         self._tables = tables
         self._gateway = gateway
         self._now_us = now_us
-        self._length_us = round(mapping.file.interval * 1e6)
+        self._replaces = replaces
+        self._given: dict[str, NumberSet] = {}
+        self._length_us, self._phase_us = mapping.file.length_us, mapping.file.phase_us
+        self._overlapped: set[str] = set()
 
     def read(self, path: Path) -> Rows:
         """A file's rows. Raises FileError, ConfigError."""
@@ -84,18 +96,23 @@ class Importer:
 
     def write(self, rows: Rows) -> Outcome:
         """Brings a file's rows into the lake. Raises WriteError."""
+        self._given.clear()
+        self._overlapped.clear()
         into = READINGS if self._file.has_readings else STATISTICS
         outcome = Outcome(
             rows.name, into.name, rows.lines, repeated_lines=rows.repeated,
-            bad_lines=Counter(bad.reason for bad in rows.bad),
+            short_lines=rows.short, bad_lines=rows.reasons, in_quarantine=len(rows.bad),
+            often_impossible=rows.often_impossible(),
             begin_us=min(rows.times_us), end_us=max(rows.times_us) + self._length_us,
         )  # fmt: skip
         self._quarantine(rows)
-        self._records(outcome)
-        if self._file.has_readings:
-            self._write_samples(rows, outcome)
-        else:
-            self._write_intervals(rows, outcome)
+        provenance = Provenance(
+            self._mapping, self._tables, self._gateway, self._now_us, rows, replaces=self._replaces
+        )
+        outcome.has_other_site = provenance.write_records()
+        write = self._write_samples if self._file.has_readings else self._write_intervals
+        write(rows, provenance, outcome)
+        outcome.taken_back = provenance.take_back(into.name, self._given, self._overlapped)
         return outcome
 
     def _quarantine(self, rows: Rows) -> None:
@@ -114,76 +131,14 @@ class Importer:
         }
         self._tables.merge(QUARANTINE, columns)
 
-    def _records(self, outcome: Outcome) -> None:
-        """Writes channels' records and the site."""
-        of_gateway = ds.field("gateway") == self._gateway
-        span = outcome.begin_us, outcome.end_us
-        changed = ("valid_from", "valid_to", "periods", "revision", "updated_at")
-        # Again where another import of theirs came between.
-        for _ in range(_ATTEMPTS):
-            there = self._tables.rows(CHANNELS, ("channel", "cal", "revision", "periods"), of_gateway)
-            known = {(name, cal): {"revision": revision, "periods": periods}
-                     for name, cal, revision, periods in there}  # fmt: skip
-            made = (
-                ChannelRecord(self._mapping, self._gateway, channel, [span]).row(
-                    known.get((channel.name, channel.cal)), self._now_us
-                )
-                for channel in self._mapping.channels
-            )
-            new = [row for row in made if row is not None]
-            if not new:
-                break
-            self._tables.merge(
-                CHANNELS,
-                {name: [row[name] for row in new] for name in new[0]},
-                update={name: f"s.{name}" for name in changed},
-                where="s.revision > t.revision",
-            )
-        if self._mapping.site is not None:
-            sites = self._tables.rows(SITES, ("valid_from", *PLACE), of_gateway)
-            row = site_row(
-                self._mapping.site, self._gateway, outcome.begin_us, sites, self._file, self._now_us
-            )
-            if row is not None:
-                self._tables.merge(SITES, {name: [value] for name, value in row.items()})
-
-    def _mark(self, rows: Rows, into: str, places: Iterable[tuple[str, int]]) -> None:
-        """Notes which rows come from this file, by channel and time in microseconds since the epoch."""
-        times_us: dict[str, list[int]] = {}
-        for name, time_us in places:
-            times_us.setdefault(name, []).append(time_us)
-        made = []
-        for channel in self._mapping.channels:
-            for begin, end, number in stretches(times_us.get(channel.name, []), self._length_us):
-                made.append(
-                    {
-                        "gateway": self._gateway,
-                        "channel": channel.name,
-                        "into": into,
-                        "interval_s": None if self._file.has_readings else round(self._file.interval),
-                        "period_ms": self._file.period_ms,
-                        "begin": moment_of(begin),
-                        "end": moment_of(end),
-                        "rows": number,
-                        "cal": channel.cal,
-                        "file": rows.name,
-                        "file_sha256": rows.digest,
-                        "mapping_sha256": self._mapping.digest,
-                        "imported_at": moment_of(self._now_us),
-                    }
-                )
-        if made:
-            self._tables.merge(IMPORTS, {name: [row[name] for row in made] for name in made[0]})
-
-    def _write_intervals(self, rows: Rows, outcome: Outcome) -> None:
-        imported = self._imported_before()
+    def _write_intervals(self, rows: Rows, provenance: Provenance, outcome: Outcome) -> None:
+        imported = provenance.before()
         for part in _parts(self._intervals(rows, imported)):
-            new = list(self._new_intervals(part, imported, outcome))
+            new = list(self._new_intervals(part, imported, provenance.stale(), outcome))
             filled = [each for each in new if each.has_readings]
-            self._mark(rows, STATISTICS.name, ((each.channel, each.interval_start) for each in filled))
+            provenance.mark(STATISTICS.name, ((each.channel, each.interval_start) for each in filled))
             self._merge_intervals(new)
-            outcome.new += len(filled)
-            outcome.missing += len(new) - len(filled)
+            self._note_given((each.channel, each.interval_start) for each in part)
 
     def _intervals(self, rows: Rows, imported: Mapping[str, list[Span]]) -> Iterator[Interval]:
         """All intervals of the file, a month of a channel after the other, and those without anything."""
@@ -207,40 +162,70 @@ class Importer:
 
     def _missing(self, channel: Channel, begin_us: int, end_us: int) -> Iterator[Interval]:
         if end_us - begin_us <= _GAP_US:
-            for time_us in range(begin_us, end_us, self._length_us):
+            # What was imported before may be by another clock.
+            begin_us += (self._phase_us - begin_us) % self._length_us
+            for time_us in range(begin_us, end_us - self._length_us + 1, self._length_us):
                 yield missing_interval(self._file, channel, time_us)
 
     def _new_intervals(
-        self, part: list[Interval], imported: Mapping[str, list[Span]], outcome: Outcome
+        self,
+        part: list[Interval],
+        imported: Mapping[str, list[Span]],
+        stale: Mapping[str, list[Span]],
+        outcome: Outcome,
     ) -> Iterator[Interval]:
-        """Those that the lake doesn't have, counting the others."""
+        """Those that the lake doesn't have, or are to be replaced, counting the others.
+
+        Nothing takes the place of something only where this very file gave it by another mapping.
+        """
         starts = [each.interval_start for each in part]
-        condition = self._within(min(starts), max(starts)) & (
+        condition = self._within(min(starts) - self._length_us, max(starts) + self._length_us) & (
             ds.field("interval_s") == round(self._file.interval)
         )
-        names = ("channel", "interval_start", *_FLAGS, *_VALUES)
+        names = ("channel", "interval_start", *_FLAGS, *_VALUES, "count", "expected")
         known = {row[:2]: row[2:] for row in self._tables.rows(STATISTICS, names, condition)}
+        across = self._by_other_clocks(known, imported)
         for each in part:
             row = known.get((each.channel, each.interval_start))
             is_empty = row is not None and not any(row[: len(_FLAGS)])
-            if row is None or (is_empty and each.has_readings):
+            is_measured = across.get((each.channel, self._slot(each.interval_start)))
+            if row is None and is_measured is not None and (is_measured or not self._replaces):
+                outcome.measured += each.has_readings and is_measured
+                outcome.other += each.has_readings and not is_measured
+            elif row is None or (is_empty and each.has_readings):
+                outcome.new += each.has_readings
+                outcome.missing += not each.has_readings
                 yield each
-            elif not each.has_readings:
+            elif is_empty or not (
+                each.has_readings or _covers(stale.get(each.channel, []), each.interval_start)
+            ):
                 continue
             elif not _covers(imported.get(each.channel, []), each.interval_start):
-                outcome.measured += 1
-            elif row[len(_FLAGS) :] == each[_FIRST_VALUE : _FIRST_VALUE + len(_VALUES)]:
-                outcome.there += 1
+                outcome.measured += each.has_readings
             else:
-                outcome.other += 1
+                values = each[_FIRST_VALUE : _FIRST_VALUE + len(_VALUES)]
+                is_same = row[len(_FLAGS) :] == (*values, each.valid, each.expected)
+                outcome.there += is_same
+                outcome.replaced += not is_same and self._replaces
+                outcome.other += not is_same and not self._replaces
+                if self._replaces:
+                    yield each
 
-    def _imported_before(self) -> dict[str, list[Span]]:
-        condition = (ds.field("gateway") == self._gateway) & (ds.field("into") == STATISTICS.name)
-        condition &= ds.field("interval_s") == round(self._file.interval)
-        spans: dict[str, list[Span]] = {}
-        for channel, begin, end in self._tables.rows(IMPORTS, ("channel", "begin", "end"), condition):
-            spans.setdefault(channel, []).append((begin, end))
-        return {channel: joined(each) for channel, each in spans.items()}
+    def _slot(self, time_us: int) -> int:
+        return (time_us - self._phase_us) // self._length_us
+
+    def _by_other_clocks(
+        self, known: Mapping[tuple[Any, ...], Any], imported: Mapping[str, list[Span]]
+    ) -> dict[tuple[str, int], bool]:
+        """Intervals of the file's clock that overlap those of others, and whether these were measured."""
+        found: dict[tuple[str, int], bool] = {}
+        for (channel, start_us), row in known.items():
+            if (start_us - self._phase_us) % self._length_us and any(row[: len(_FLAGS)]):
+                is_measured = not _covers(imported.get(channel, []), start_us)
+                for slot in (self._slot(start_us), self._slot(start_us) + 1):
+                    found[channel, slot] = found.get((channel, slot), False) or is_measured
+                self._overlapped |= set() if is_measured else {channel}
+        return found
 
     def _within(self, first_us: int, last_us: int) -> Any:
         """A condition: rows of the gateway on the days of these times."""
@@ -268,14 +253,22 @@ class Importer:
         update = {name: f"s.{name}" for name in columns if name not in key} | {"version": "t.version + 1"}
         empty = " + ".join(f"t.{name}" for name in _FLAGS)
         where = f"{empty} = 0 and s.n_not_evaluated + s.n_fail > 0"
+        if self._replaces:
+            where = "t.n_good + t.n_suspect + t.n_missing = 0"
         self._tables.merge(STATISTICS, columns, update=update, where=where)
 
-    def _write_samples(self, rows: Rows, outcome: Outcome) -> None:
+    def _write_samples(self, rows: Rows, provenance: Provenance, outcome: Outcome) -> None:
         for part in _parts(self._samples(rows)):
             new = list(self._new_samples(part, outcome))
-            self._mark(rows, READINGS.name, ((each.channel, each.time) for each in new))
+            provenance.mark(READINGS.name, ((each.channel, each.time) for each in new))
             self._merge_samples(new)
-            outcome.new += len(new)
+            self._note_given((each.channel, each.time) for each in part)
+
+    def _note_given(self, places: Iterable[tuple[str, int]]) -> None:
+        if self._replaces:
+            for channel, time_us in places:
+                given = self._given.setdefault(channel, NumberSet())
+                given.add(time_us, time_us + self._length_us - 1)
 
     def _samples(self, rows: Rows) -> Iterator[Sample]:
         order = sorted(range(len(rows.times_us)), key=rows.times_us.__getitem__)
@@ -295,19 +288,24 @@ class Importer:
             ds.field("time") < moment_of(max(times) + self._length_us)
         )
         measured, known = set(), {}
-        names = ("channel", "run", "seq", "time", "raw")
-        for channel, run, seq, time_us, raw in self._tables.rows(READINGS, names, condition):
+        names = ("channel", "run", "seq", "time", "raw", "value", "quality")
+        for channel, run, seq, time_us, *values in self._tables.rows(READINGS, names, condition):
             if run == self._run:
-                known[channel, seq] = raw
+                known[channel, seq] = tuple(values)
             else:
                 measured.add((channel, time_us // self._length_us))
         for each in part:
             if (each.channel, each.seq) in known:
-                is_same = known[each.channel, each.seq] == each.raw
-                outcome.there, outcome.other = outcome.there + is_same, outcome.other + (not is_same)
+                is_same = known[each.channel, each.seq] == (each.raw, each.value, each.quality)
+                outcome.there += is_same
+                outcome.replaced += not is_same and self._replaces
+                outcome.other += not is_same and not self._replaces
+                if self._replaces:
+                    yield each
             elif (each.channel, each.time // self._length_us) in measured:
                 outcome.measured += 1
             else:
+                outcome.new += 1
                 yield each
 
     @property
@@ -330,7 +328,10 @@ class Importer:
             "ingested_at": [moment_of(self._now_us)] * number,
             "date": [each.date() for each in times],
         }
-        self._tables.merge(READINGS, columns)
+        update = None
+        if self._replaces:
+            update = {name: f"s.{name}" for name in columns if name not in (*READINGS.key, "date")}
+        self._tables.merge(READINGS, columns, update=update)
 
 
 def _source(rows: Rows, bad: BadLine) -> str:

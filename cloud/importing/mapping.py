@@ -6,23 +6,24 @@ TOML, as ``docs/examples/import.toml``. All its problems are found at once, each
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping as Table
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from cloud.importing import presets, times
+from cloud.importing.keys import Column, Gateway, Label, Offset, Seconds, Sign, printable
 from cloud.importing.units import Scale, into, known
 from cloud.toml_problems import ConfigError, KeyPath, explain, nearest, quote, unknown_key
 from cloud.toml_source import TomlSource
-from cloud.values import duration_s, interval_s
-from cloud.wire.channel_records import MAX_LABEL
+from cloud.values import interval_s
 from cloud.wire.quantities import QUANTITIES, Kind, Quantity, unit_problem
-from cloud.wire.reading_records import GATEWAY_ID
 
 MEASURED: Final = ("avg", "min", "max", "sd", "gust", "sum")
 """Keys that name a column of values, in a channel's unit."""
@@ -32,44 +33,6 @@ DRIVER: Final = "import"
 """``driver`` of an imported channel's record."""
 _SHORT_S: Final = 10.0
 """Rows that come so often, or oftener, are readings; others are statistics."""
-_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)")
-
-
-def _offset_min(given: object) -> object:
-    found = _OFFSET.fullmatch(given) if isinstance(given, str) else None
-    if found is None or int(found[3]) > 59 or int(found[2]) > 14:
-        raise ValueError(f'must be hours and minutes ahead of UTC such as "+05:45", not {given!r}')
-    return (-1 if found[1] == "-" else 1) * (60 * int(found[2]) + int(found[3]))
-
-
-def _duration(given: object) -> object:
-    if not isinstance(given, str):
-        raise ValueError(f'must be a time such as "10m", in quotes, not {given}')
-    return duration_s(given)
-
-
-def _gateway(name: str) -> str:
-    if GATEWAY_ID.fullmatch(name) is None:
-        raise ValueError(f"must be 1 to 63 of a-z, 0-9 and -, not {name!r}")
-    return name
-
-
-def _one_sign(text: str) -> str:
-    if len(text) != 1 or text in '\r\n"':
-        raise ValueError("must be a single character")
-    return text
-
-
-def _label(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must be printable characters")
-    return text
-
-
-Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), AfterValidator(_label)]
-Column = Annotated[str, Field(min_length=1, max_length=256)]
-Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0)]
-Offset = Annotated[int, BeforeValidator(_offset_min)]
 
 
 class _Table(BaseModel):
@@ -79,24 +42,36 @@ class _Table(BaseModel):
 class File(_Table):
     """``[file]``: how the files are written, and what their times mean."""
 
-    gateway: Annotated[str, AfterValidator(_gateway)]
+    gateway: Gateway
     format: Literal["csv", "toa5"]
     interval: Seconds
-    stamps: Literal["start", "end"]
+    stamps: Literal["start", "within", "end"]
     utc_offset: Offset
     scan: Seconds | None = None
-    time: Column | list[Column] = "TIMESTAMP"
+    time: Column | list[Column] | None = None
     time_format: Label | None = None
     missing: list[Annotated[str, Field(max_length=64)]] = Field(default_factory=lambda: ["", "NAN", "NaN"])
-    delimiter: Annotated[str, AfterValidator(_one_sign)] = ","
+    delimiter: Sign = ","
     decimal: Literal[".", ","] = "."
+    thousands: Literal[",", ".", "'", " "] | None = None
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
     skip_lines: Annotated[int, Field(ge=0, le=1000)] = 0
+    names: list[Column] | None = None
 
     @property
     def times(self) -> list[str]:
         """The columns that together are a row's time."""
-        return [self.time] if isinstance(self.time, str) else self.time
+        return self.time if isinstance(self.time, list) else [self.time or "TIMESTAMP"]
+
+    @property
+    def length_us(self) -> int:
+        """From row to row, in microseconds."""
+        return round(self.interval * 1e6)
+
+    @property
+    def phase_us(self) -> int:
+        """How long after a whole interval from midnight UTC the logger's begin, counted from its midnight."""
+        return -self.utc_offset * 60_000_000 % self.length_us
 
     @property
     def has_readings(self) -> bool:
@@ -128,7 +103,7 @@ class Channel(_Table):
 
     sensor: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     quantity: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")]
-    unit: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_label)] | None = None
+    unit: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(printable)] | None = None
     kind: Literal["linear", "direction", "accumulated", "state"] | None = None
     scale: float = 1.0
     offset: float = 0.0
@@ -141,6 +116,8 @@ class Channel(_Table):
     count: Column | None = None
     height_m: Annotated[float, Field(ge=0, le=1000)] | None = None
     boom_deg: Annotated[float, Field(ge=0, lt=360)] | None = None
+    tilt_deg: Annotated[float, Field(ge=0, le=180)] | None = None
+    azimuth_deg: Annotated[float, Field(ge=0, lt=360)] | None = None
     pair: Label | None = None
     model: Label | None = None
     serial: Label | None = None
@@ -165,7 +142,7 @@ class Channel(_Table):
 
     @cached_property
     def to_lake(self) -> Scale:
-        """From the column to the lake's unit."""
+        """The scale from the column's unit to the lake's."""
         slope, offset = into(self.of.unit, self.unit or self.of.unit) or (1.0, 0.0)
         return slope * self.scale, slope * self.offset + offset
 
@@ -173,8 +150,14 @@ class Channel(_Table):
     def cal(self) -> str:
         """The name of its record: of what determines its values."""
         given = (self.name, self.of.unit, *self.to_lake, self.height_m, self.boom_deg, self.model,
-                 self.serial, self.certificate, self.lab)  # fmt: skip
+                 self.serial, self.certificate, self.lab, *self.plane.items())  # fmt: skip
         return f"{DRIVER}-{hashlib.sha256(repr(given).encode()).hexdigest()[:8]}"
+
+    @property
+    def plane(self) -> dict[str, float]:
+        """Which way a pyranometer faces, as far as it is known."""
+        given = {"tilt_deg": self.tilt_deg, "azimuth_deg": self.azimuth_deg}
+        return {name: value for name, value in given.items() if value is not None}
 
     def columns(self) -> dict[str, str]:
         """The columns of the file by figure."""
@@ -233,24 +216,39 @@ class Mapping:
             raise ConfigError(tuple(problems))
 
 
-def load_mapping(path: Path) -> Mapping:
-    """The mapping of a file. Raises ConfigError with all its problems."""
+def load_mapping(
+    path: Path,
+    columns: Callable[[File], Collection[str]] = lambda file: (),
+    options: Table[str, str] = MappingProxyType({}),
+) -> Mapping:
+    """The mapping of a file. Raises ConfigError with all its problems, and what ``columns`` raises.
+
+    ``columns`` are those of the file that is imported, by which a preset is fitted; ``options`` are values of
+    ``[file]`` from the command line.
+    """
     source = _Source(path)
     if not source.usable:
         raise ConfigError(tuple(source.problems))
+    known = presets.preset(path.stem) if path.parent == presets.FOLDER else _with_preset(source)
     for name in source.raw:
         if name not in ("file", "site", "channel"):
             source.error((name,), *unknown_key(name, ("file", "site", "channel"), what="section"))
     given = source.table("file")
-    file = None if given is None else source.model(File, ("file",), given)
+    file = None if given is None else source.model(File, ("file",), {**given, **options})
     site = None
     if "site" in source.raw and (table := source.table("site")) is not None:
         site = source.model(Site, ("site",), table)
     tables = source.tables("channel")
+    names: Collection[str] = ()
+    if known and file is not None:
+        names = columns(file)
+        file = file.model_copy(update={"time": [presets.column_of(each, names) for each in file.times]})
+    if known and source.raw["channel"] == known["channel"]:
+        tables = list(presets.fitted(tables, FIGURES, names))
     found = [(at, source.model(Channel, at, table)) for at, table in tables]
     channels = [(at, channel) for at, channel in found if channel is not None]
     if not tables and not source.errors():
-        source.error((), "has no [[channel]]: nothing would be imported")
+        source.error((), "has no [[channel]] of this file: nothing would be imported")
     if file is not None:
         _check_file(source, file)
     for at, channel in channels:
@@ -259,8 +257,24 @@ def load_mapping(path: Path) -> Mapping:
     if source.errors() or file is None:
         in_order = sorted(dict.fromkeys(source.problems), key=lambda problem: problem.line or 0)
         raise ConfigError(tuple(in_order))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    by = [known, *sorted(each for each in options.items() if each[0] != "gateway")]
+    digest = hashlib.sha256(path.read_bytes() + json.dumps(by).encode() * any(by)).hexdigest()
     return Mapping(file, tuple(channel for _, channel in channels), site, digest, source)
+
+
+def _with_preset(source: _Source) -> dict[str, Any]:
+    """Puts a mapping's own keys over those of the preset it names, which is returned."""
+    own = source.raw.get("file")
+    if not isinstance(own, dict) or "preset" not in own:
+        return {}
+    name = own.pop("preset")
+    if name not in (there := list(presets.described())):
+        source.error(("file", "preset"), *unknown_key(str(name), there, what="preset"))
+        return {}
+    known = presets.preset(name)
+    source.raw["file"] = known["file"] | own
+    source.raw.setdefault("channel", known["channel"])
+    return known
 
 
 def _check_file(source: _Source, file: File) -> None:
@@ -271,11 +285,6 @@ def _check_file(source: _Source, file: File) -> None:
         except ValueError:
             source.error(at, "must divide a day into whole seconds, such as 10m")
             return
-        if file.utc_offset * 60 % length:
-            source.error(
-                ("file", "utc_offset"),
-                "does not fit the interval: the lake's intervals are counted from midnight UTC",
-            )
         if file.scan is None:
             source.error(
                 ("file", "scan"),
@@ -288,9 +297,16 @@ def _check_file(source: _Source, file: File) -> None:
             source.error(("file", "scan"), "has no effect: rows as frequent as these are samples themselves")
         if round(file.interval * 1000) < 1 or file.interval * 1000 % 1:
             source.error(at, "must be whole milliseconds")
+    try:
+        times.reader(file.time_format)
+    except ValueError as error:
+        source.error(("file", "time_format"), str(error))
     if file.decimal == file.delimiter:
         source.error(("file", "decimal"), "is the delimiter too")
-    if file.format == "toa5" and (file.delimiter, file.decimal, file.skip_lines) != (",", ".", 0):
+    if file.decimal == file.thousands:
+        source.error(("file", "thousands"), "is the decimal sign too")
+    own = (file.delimiter, file.decimal, file.skip_lines, file.names)
+    if file.format == "toa5" and own != (",", ".", 0, None):
         source.error(
             ("file", "format"), "toa5 has its own delimiter, decimal and header lines: leave them out"
         )
@@ -352,7 +368,9 @@ def _check_together(source: _Source, channels: list[tuple[KeyPath, Channel]]) ->
     first: dict[str, KeyPath] = {}
     sensors = {channel.sensor for _, channel in channels}
     for at, channel in channels:
-        if (known_at := first.setdefault(channel.name, at)) != at:
+        known_at = first.get(channel.name)
+        first.setdefault(channel.name, at)
+        if known_at is not None:
             there = source.line((*known_at, "sensor"))
             source.error((*at, "sensor"), f"{channel.name} is mapped twice (the first: line {there})")
         if channel.pair is not None and channel.pair not in sensors - {channel.sensor}:

@@ -49,7 +49,7 @@ def spans_of(record: Mapping[str, Any] | None) -> list[Span]:
 
 @dataclass(frozen=True)
 class ChannelRecord:
-    """A channel's record for the time that a file covers, and the row of ``channels`` it becomes."""
+    """A channel's record for the times it holds, and the row of ``channels`` it becomes."""
 
     mapping: FileMapping
     gateway: str
@@ -58,7 +58,7 @@ class ChannelRecord:
 
     def row(self, known: Mapping[str, Any] | None, now_us: int) -> dict[str, Any] | None:
         """The row; None where the one that is ``known`` says it all."""
-        spans = joined([*self.spans, *spans_of(known)])
+        spans = joined(self.spans)
         if known is not None and spans == spans_of(known):
             return None
         channel, file = self.channel, self.mapping.file
@@ -86,7 +86,7 @@ class ChannelRecord:
             "range_min": of.lower if math.isfinite(of.lower) else None,
             "range_max": of.upper if math.isfinite(of.upper) else None,
             **{name: getattr(channel, name) for name in _INSTRUMENT},
-            "extra": _extra(file),
+            "extra": _extra(file, **channel.plane),
             "updated_at": moment_of(now_us),
             "kind": channel.is_a,
         }
@@ -95,8 +95,8 @@ class ChannelRecord:
 _INSTRUMENT: Final = ("model", "serial", "certificate", "lab", "height_m", "boom_deg", "pair")
 
 
-def _extra(file: File) -> str:
-    return json.dumps({"imported": file.format}, separators=(",", ":"))
+def _extra(file: File, **more: float) -> str:
+    return json.dumps({"imported": file.format} | more, separators=(",", ":"))
 
 
 def site_row(
@@ -108,8 +108,8 @@ def site_row(
     """
     values = {name: getattr(site, name, None) for name in PLACE}
     values["utc_offset_min"] = site.utc_offset
-    begin, *place = max((row for row in known if row[0] <= begin_us), default=(None,))
-    if begin == begin_us or place == list(values.values()):
+    _, *place = max((row for row in known if row[0] <= begin_us), default=(None,))
+    if place == list(values.values()):
         return None
     return {
         "gateway": gateway,

@@ -1,7 +1,4 @@
-"""The tables that are written, as the jobs make them, without a JVM: delta-rs, optimistic commits.
-
-A table that is there keeps what it has; columns that an older version didn't have are added.
-"""
+"""The tables that are written, as the jobs make them, without a JVM: delta-rs, optimistic commits."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -109,6 +105,14 @@ SITES: Final = Table(
     ("gateway", "valid_from"),
     change_feed=True,
 )
+MAST: Final = Table(
+    "mast",
+    _schema("gateway: string, interval_s: int, interval_start: time, date: date"),
+    ("gateway", "interval_s", "interval_start"),
+    partitioned_by_date=True,
+    change_feed=True,
+)
+"""The job's: of it rows are only deleted."""
 QUARANTINE: Final = Table(
     "quarantine",
     _schema(
@@ -136,7 +140,7 @@ class WriteError(CloudError):
 
 
 class LakeTables:
-    """A lake's tables for one writer. Of one thread."""
+    """A lake's tables for one writer. One thread uses it."""
 
     def __init__(self, uri: str, store: StoreConfig | None = None) -> None:
         self._uri = for_delta(uri).rstrip("/")
@@ -149,26 +153,29 @@ class LakeTables:
 
     def _open(self, table: Table) -> DeltaTable | None:
         try:
-            return DeltaTable(f"{self._uri}/{table.name}", storage_options=self._options)
+            there = DeltaTable(f"{self._uri}/{table.name}", storage_options=self._options)
         except TableNotFoundError:
             return None
+        names = {field.name for field in there.schema().fields}
+        if missing := [name for name in table.schema.names if name not in names]:
+            raise WriteError(
+                f"table {table.name} of the lake {self._uri} lacks {', '.join(missing)}: another version of "
+                "fieldgate made it. Move the lake and its checkpoints away, let the jobs make them anew, and "
+                "import again"
+            )
+        return there
 
     def rows(self, table: Table, columns: Sequence[str], condition: Any) -> Iterator[tuple[Any, ...]]:
         """Columns of rows that meet a condition of pyarrow's datasets; none where there is no table.
 
-        Times are in microseconds since the epoch. A column that an older table lacks is null. Raises
-        WriteError.
+        Times are in microseconds since the epoch. Raises WriteError.
         """
         there = self.open(table)
         if there is None:
             return iter(())
         dataset = there.to_pyarrow_dataset()
-        known = [name for name in columns if name in dataset.schema.names]
-        found = self._guarded(table, lambda: dataset.to_table(columns=known, filter=condition))
-        return zip(
-            *(_plain(found[name]) if name in known else repeat(None, found.num_rows) for name in columns),
-            strict=True,
-        )
+        found = self._guarded(table, lambda: dataset.to_table(columns=list(columns), filter=condition))
+        return zip(*(_plain(found[name]) for name in columns), strict=True)
 
     def _made(self, table: Table) -> DeltaTable:
         configuration = {
@@ -189,12 +196,6 @@ class LakeTables:
                 storage_options=self._options,
                 mode="ignore",
             )
-        names = {field.name for field in there.schema().fields}
-        missing = [field for field in table.schema if field.name not in names]
-        if missing:
-            there.alter.add_columns(
-                Schema.from_arrow(pa.schema(missing)).fields, post_commithook_properties=_COMMIT_ONLY
-            )
         return there
 
     def merge(
@@ -204,12 +205,13 @@ class LakeTables:
         *,
         update: Mapping[str, str] | None = None,
         where: str | None = None,
+        drop: str | None = None,
     ) -> tuple[int, int]:
         """Adds rows, given by column, whose key isn't there; of others changes columns by expressions.
 
-        ``update`` is of rows that meet ``where``, in which the table is ``t`` and the rows are ``s``. In one
-        commit; again where another commit came before. How many rows were added and changed. Raises
-        WriteError.
+        Those that meet ``drop`` are deleted. ``update`` is of rows that meet ``where``, in which the table is
+        ``t`` and the rows are ``s``. It is one commit, made again where another came before.
+        Returns how many rows were added and changed. Raises WriteError.
         """
         given = pa.table(
             {field.name: pa.array(columns[field.name], field.type)
@@ -224,11 +226,26 @@ class LakeTables:
             merge = self._made(table).merge(
                 given, same, source_alias="s", target_alias="t", post_commithook_properties=_COMMIT_ONLY
             )
+            if drop is not None:
+                merge = merge.when_matched_delete(drop)
             if update is not None:
                 merge = merge.when_matched_update(dict(update), predicate=where)
             merge = merge.when_not_matched_insert({name: f"s.{name}" for name in given.column_names})
             done = merge.execute()
             return done["num_target_rows_inserted"], done["num_target_rows_updated"]
+
+        return self._guarded(table, lambda: _retried(once))
+
+    def delete(self, name: str, predicate: str) -> int:
+        """Deletes rows of a table; how many they were. Raises WriteError."""
+        table = {each.name: each for each in (STATISTICS, READINGS, IMPORTS, MAST)}[name]
+
+        def once() -> int:
+            there = self._open(table)
+            if there is None:
+                return 0
+            done = there.delete(predicate, post_commithook_properties=_COMMIT_ONLY)
+            return int(done["num_deleted_rows"])
 
         return self._guarded(table, lambda: _retried(once))
 

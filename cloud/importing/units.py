@@ -26,11 +26,11 @@ _TO: Final[dict[str, dict[str, Scale]]] = {
     "W": {"kW": (1000.0, 0.0)},
     "kW.h": {"kWh": (1.0, 0.0), "Wh": (0.001, 0.0), "W.h": (0.001, 0.0), "MWh": (1000.0, 0.0)},
 }  # fmt: skip
-"""By the lake's unit; of two signs for one unit both."""
+"""The scales by the lake's unit; both of two signs for one unit."""
 
 
 def into(unit: str, given: str) -> Scale | None:
-    """From ``given`` to ``unit``; None where it isn't known."""
+    """Returns the scale from ``given`` to ``unit``; None where it isn't known."""
     return (1.0, 0.0) if given == unit else _TO.get(unit, {}).get(given)
 
 

@@ -12,11 +12,14 @@ from typing import Any, Final, NamedTuple
 
 from cloud.importing.logger_file import Rows
 from cloud.importing.mapping import MEASURED, Channel, File
+from cloud.wire.bounds import MAX_COUNT
 from cloud.wire.reading_records import FAIL, MISSING, NOT_EVALUATED, OLDEST_TIME_US
 
 OUT_OF_RANGE, INCONSISTENT = "OUT_OF_RANGE", "INCONSISTENT"
 _MS_PER_HOUR: Final = 3_600_000
 _NAN: Final = math.nan
+_DIRECTIONS: Final = (-180.0, 540.0)
+"""Degrees as loggers write them: about north, from it on, and on by half a turn without a jump."""
 
 
 class Interval(NamedTuple):
@@ -72,6 +75,9 @@ def converted(channel: Channel, figures: Mapping[str, float]) -> dict[str, float
     found["sd"] = figures.get("sd", _NAN) * abs(slope)
     if slope < 0:
         found["min"], found["max"] = found["max"], found["min"]
+    if channel.is_a == "direction":
+        # Twice: what is a little below 0 becomes 360.
+        found["avg"] = found["avg"] % 360.0 % 360.0
     return found
 
 
@@ -79,18 +85,31 @@ def problem(channel: Channel, figures: Mapping[str, float]) -> tuple[str, str] |
     """Why figures can't be a mast's: a word, and a sentence; None where they can."""
     found = converted(channel, figures)
     lower, upper = channel.of.lower, channel.of.upper
+    if channel.is_a == "direction":
+        # A mounting's offset and the whole circle would make a direction of any error value.
+        turned = abs(channel.to_lake[0]) * figures.get("avg", _NAN)
+        if turned < _DIRECTIONS[0] or turned > _DIRECTIONS[1]:
+            return _impossible(channel, "avg", turned, _DIRECTIONS, figures)
     for name in ("avg", "min", "max", "gust", "sum"):
         if found[name] < lower or found[name] > upper:
-            there = f"{found[name]:.6g} {channel.of.unit}, not {lower:g} to {upper:g}"
-            return OUT_OF_RANGE, f"{channel.name} {name} is {there}"
+            return _impossible(channel, name, found[name], (lower, upper), figures)
     if found["sd"] < 0:
         return INCONSISTENT, f"{channel.name} sd is below 0"
     if found["min"] > found["max"]:
         return INCONSISTENT, f"{channel.name} min is above its max"
     count = figures.get("count", _NAN)
-    if count < 0 or count % 1 > 0:
+    if count < 0 or count % 1 > 0 or count > MAX_COUNT:
         return INCONSISTENT, f"{channel.name} count is {count:g}"
     return None
+
+
+def _impossible(
+    channel: Channel, name: str, value: float, limits: tuple[float, float], figures: Mapping[str, float]
+) -> tuple[str, str]:
+    there = f"{value:.6g} {channel.of.unit}, not {limits[0]:g} to {limits[1]:g}"
+    # Those of one channel are extremes of each other after a negative scale.
+    raw = f"{channel.columns().get(name)}: {figures[name]:.10g}" if name in figures else ""
+    return OUT_OF_RANGE, f"{channel.name} {name} is {there} ({raw})"
 
 
 def seq_of(time_us: int, period_ms: int) -> int:
@@ -109,7 +128,7 @@ def interval(file: File, channel: Channel, start_us: int, figures: Mapping[str, 
     found = converted(channel, figures)
     expected = file.interval * 1000.0 / file.period_ms
     count = figures.get("count", _NAN)
-    samples = round(expected) if math.isnan(count) else int(count) if count > 0 else 0
+    samples = int(max(count, 0)) if count <= MAX_COUNT else round(expected)
     main = found["sum" if channel.is_a == "accumulated" else "avg"]
     if math.isnan(main):
         samples = 0
@@ -120,37 +139,23 @@ def interval(file: File, channel: Channel, start_us: int, figures: Mapping[str, 
     rate = _NAN
     if channel.is_a == "accumulated" and samples:
         average, rate = added / samples, added * _MS_PER_HOUR / (samples * file.period_ms)
-    if channel.is_a == "direction":
-        average %= 360.0
     valid = 0 if is_wrong else samples
     cube = cube_mean(average, found["sd"], valid) if channel.quantity == "wind_speed" else _NAN
+    if valid < 2:
+        # Loggers write 0.
+        found["sd"] = _NAN
     return Interval(
-        channel.name,
-        start_us,
-        channel.quantity,
-        channel.of.unit,
-        _or_none(average),
-        _or_none(found["min"]),
-        _or_none(found["max"]),
-        _or_none(found["sd"]),
-        _or_none(found["gust"]),
-        _or_none(added),
-        _or_none(rate),
-        _or_none(cube),
-        valid,
-        expected,
-        min(1.0, valid / expected),
-        file.period_ms,
-        valid,
-        samples - valid,
-        FAIL if is_wrong else NOT_EVALUATED if valid else MISSING,
-    )
+        channel.name, start_us, channel.quantity, channel.of.unit, _or_none(average),
+        _or_none(found["min"]), _or_none(found["max"]), _or_none(found["sd"]), _or_none(found["gust"]),
+        _or_none(added), _or_none(rate), _or_none(cube), valid, expected, min(1.0, valid / expected),
+        file.period_ms, valid, samples - valid, FAIL if is_wrong else NOT_EVALUATED if valid else MISSING,
+    )  # fmt: skip
 
 
 def cube_mean(mean: float, sd: float, samples: int) -> float:
     """The mean of v³ by mean and sample standard deviation, of speeds that are spread evenly about the mean.
 
-    Loggers don't have it. By the mean's cube alone it is too small by 3 TI².
+    Loggers don't have it. The mean's cube alone is too small by 3 TI².
     """
     return mean**3 + 3.0 * mean * sd * sd * (samples - 1) / samples if samples else _NAN
 
@@ -166,21 +171,13 @@ def sample(file: File, channel: Channel, time_us: int, figures: Mapping[str, flo
     raw = figures[name]
     if math.isnan(raw):
         return None
-    value, wrong = converted(channel, figures)[name], problem(channel, figures)
+    (slope, offset), wrong = channel.to_lake, problem(channel, figures)
     return Sample(
-        channel.name,
-        seq_of(time_us, file.period_ms),
-        channel.quantity,
-        channel.of.unit,
-        time_us,
-        file.period_ms,
-        value % 360.0 if channel.is_a == "direction" and wrong is None else value,
-        raw,
-        channel.unit or channel.of.unit,
-        FAIL if wrong else NOT_EVALUATED,
-        [wrong[0]] if wrong else [],
+        channel.name, seq_of(time_us, file.period_ms), channel.quantity, channel.of.unit, time_us,
+        file.period_ms, raw * slope + offset if wrong else converted(channel, figures)[name], raw,
+        channel.unit or channel.of.unit, FAIL if wrong else NOT_EVALUATED, [wrong[0]] if wrong else [],
         channel.cal,
-    )
+    )  # fmt: skip
 
 
 def stretches(times_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int, int]]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from cloud.errors import CloudError
+from cloud.kafka.librdkafka import DEFAULTS
 from cloud.kafka.listener_probe import listener_fault
-from cloud.kafka.producer import DEFAULTS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined] # no __all__
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _STEP_S: Final = 0.5
+_REACH_S: Final = 3.0
 _LOADS_CODE: Final = "plugin."
 NAMES_A_FILE: Final = ".location"
 """How the names of properties end that name a file."""
@@ -35,13 +37,15 @@ class NoAnswer(CloudError):
 class Cluster:
     """What a cluster answers: how many brokers, the topics there are, and how long the answer took (s).
 
-    ``round_trip_s`` is a request's on a connection that stands.
+    ``round_trip_s`` is a request's on a connection that stands; ``unreachable``: the addresses that clients
+    are given, and why this machine doesn't reach them.
     """
 
     brokers: int
     topics: frozenset[str]
     took_s: float
     round_trip_s: float
+    unreachable: Mapping[str, str] = field(default_factory=dict)
 
 
 def property_problem(name: str, value: str) -> str | None:
@@ -80,14 +84,29 @@ def together_problem(properties: Mapping[str, str], *, files: bool = False) -> s
 def describe_cluster(bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> Cluster:
     """Request brokers and topics. Raises NoAnswer, CloudError where the properties don't go together."""
     begin_s = time.monotonic()
-    admin, _ = open_admin(bootstrap_servers, properties, timeout_s)
+    admin, found = open_admin(bootstrap_servers, properties, timeout_s)
     connected_s = time.monotonic()
+    unreachable = _unreachable([(str(each.host), each.port) for each in found.brokers.values()])
+    if unreachable:
+        return Cluster(len(found.brokers), frozenset(found.topics), connected_s - begin_s, 0.0, unreachable)
+    again_s = time.monotonic()
     try:
         found = admin.list_topics(timeout=timeout_s)
     except KafkaException as error:
         raise NoAnswer(str(error.args[0].str())) from error
-    took_s, again_s = connected_s - begin_s, time.monotonic() - connected_s
+    took_s, again_s = connected_s - begin_s, time.monotonic() - again_s
     return Cluster(len(found.brokers), frozenset(found.topics), took_s, again_s)
+
+
+def _unreachable(addresses: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """Which addresses take no connection from here, and why."""
+    found = {}
+    for address in addresses:
+        try:
+            socket.create_connection(address, _REACH_S).close()
+        except OSError as error:
+            found["{}:{}".format(*address)] = error.strerror or str(error)
+    return found
 
 
 def open_admin(
@@ -133,7 +152,7 @@ def first_metadata(
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:
-            # In short steps: librdkafka can't be interrupted while it waits.
+            # The steps are short: librdkafka can't be interrupted while it waits.
             return client.list_topics(timeout=min(_STEP_S, timeout_s))
         except KafkaException as error:
             client.poll(0)

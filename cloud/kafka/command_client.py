@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
 from cloud.errors import CloudError
 from cloud.kafka.key_reader import KeyReader, Place
-from cloud.kafka.single_record import publish
+from cloud.kafka.librdkafka import DEFAULTS
 from cloud.wire.command_records import WITH_TARGET, Command, CommandResult, parse_command, parse_result
-from cloud.wire.fields import InvalidFields, format_time, time_of
-from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC, SUPPORT_TOPIC
+from cloud.wire.fields import InvalidFields, format_time
+from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC
+
+log = logging.getLogger(__name__)
+
+
+def publish(
+    bootstrap_servers: str, properties: Mapping[str, str], record: tuple[str, bytes, bytes], timeout_s: float
+) -> None:
+    """Produce one record, topic, key and value, and wait until Kafka has it. Raises CloudError."""
+    topic, key, value = record
+    settings = {
+        **DEFAULTS,
+        **properties,
+        "bootstrap.servers": bootstrap_servers,
+        "delivery.timeout.ms": str(round(timeout_s * 1000)),
+        "log_level": 0,
+    }
+    outcome: list[KafkaError | None] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        outcome.append(error)
+
+    try:
+        producer = Producer(settings, logger=log)
+        producer.produce(topic, key=key, value=value, on_delivery=delivered)
+        producer.flush(timeout_s + 1)
+    except KafkaException as error:
+        raise CloudError(f"{topic}: {error.args[0].str()}") from error
+    if not outcome or outcome[0] is not None:
+        reason = outcome[0].str() if outcome and outcome[0] is not None else "no answer"
+        raise CloudError(f"{topic}: the record may not have been stored: {reason}")
+
 
 _STEP_S: Final = 0.25
-_CLOCKS_APART_US: Final = 600_000_000
 
 
 def new_command(gateway: str, action: str, target: str, args: Mapping[str, Any], expires_s: float) -> Command:
@@ -52,8 +85,14 @@ class CommandClient:
     """Commands of one gateway. Raises CloudError."""
 
     def __init__(
-        self, bootstrap_servers: str, properties: Mapping[str, str], gateway: str, timeout_s: float = 10.0
+        self,
+        bootstrap_servers: str,
+        properties: Mapping[str, str],
+        gateway: str,
+        timeout_s: float = 10.0,
+        prefix: str = "",
     ) -> None:
+        self._prefix = prefix
         self._servers = bootstrap_servers
         self._properties = properties
         self._key = gateway.encode()
@@ -65,7 +104,7 @@ class CommandClient:
         """Publish a command; its result, None where none comes in time. ``waiting`` gets seconds so far."""
         # First: the result may be there before the delivery is reported.
         with closing(self._reader(COMMAND_RESULTS_TOPIC, 0)) as results:
-            record = COMMANDS_TOPIC, self._key, command.to_json()
+            record = self._prefix + COMMANDS_TOPIC, self._key, command.to_json()
             publish(self._servers, self._properties, record, self._timeout_s)
             begin_s = time.monotonic()
             while (so_far_s := time.monotonic() - begin_s) < wait_s:
@@ -79,17 +118,6 @@ class CommandClient:
                     continue
                 if fetched.key == self._key and result.id == command.id:
                     return result
-        return None
-
-    def bundle(self, command: Command) -> bytes | None:
-        """The support bundle that a command had made; None where it doesn't come in time."""
-        begin_ms = (time_of("issued_at", command.issued_at) - _CLOCKS_APART_US) // 1000
-        with closing(self._reader(SUPPORT_TOPIC, begin_ms)) as reader:
-            until_s = time.monotonic() + self._timeout_s
-            while (left_s := until_s - time.monotonic()) > 0:
-                fetched = reader.read(min(_STEP_S, left_s))
-                if fetched is not None and fetched.headers.get("command") == command.id.encode():
-                    return fetched.value
         return None
 
     def since(self, time_ms: int) -> list[tuple[Command, CommandResult | None]]:
@@ -124,4 +152,5 @@ class CommandClient:
                     raise CloudError(f"Kafka at {self._servers} has sent nothing of {topic} for some time")
 
     def _reader(self, topic: str, time_ms: int) -> KeyReader:
-        return KeyReader(self._servers, self._properties, topic, self._key, Place(None, None, time_ms))
+        place = Place(None, None, time_ms)
+        return KeyReader(self._servers, self._properties, self._prefix + topic, self._key, place)

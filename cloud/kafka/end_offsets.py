@@ -56,8 +56,8 @@ class EndOffsets:
 class Unread:
     """What a reader hasn't read: records, and the oldest one's age in seconds; None where it didn't come.
 
-    Of compacted topics it is at most so many. ``is_oldest``: each partition's first came in time, or there
-    may be an older one. ``unseen`` are topics that Kafka doesn't show.
+    There are at most so many in compacted topics. ``is_oldest``: each partition's first came in time, or
+    there may be an older one. ``unseen`` are topics that Kafka doesn't show.
     """
 
     records: int

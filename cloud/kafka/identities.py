@@ -4,49 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
-from typing import cast
 
 from confluent_kafka import Message
 
 from cloud.errors import CloudError
-from cloud.kafka.single_record import publish
+from cloud.kafka.command_client import publish
 from cloud.kafka.topic_scan import open_scan
 from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord
 from cloud.wire.reading_records import RUNS_TOPIC
 from cloud.wire.run_records import RunRecord
-from cloud.wire.signatures import Signature, signature
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A gateway's record, None without one; and its runs, with Kafka's time of what names them (us).
-
-    ``signature`` is that of the last one of its runs' records.
-    """
+    """A gateway's record, None without one; and its runs, with Kafka's time of what names them (us)."""
 
     record: IdentityRecord | None
     runs: Mapping[str, int]
-    signature: Signature | None = None
 
 
 class IdentityTopic:
-    """One cluster's. Each call raises CloudError."""
+    """One cluster's, of a prefix. Each call raises CloudError."""
 
-    def __init__(self, bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float) -> None:
+    def __init__(
+        self, bootstrap_servers: str, properties: Mapping[str, str], timeout_s: float, prefix: str = ""
+    ) -> None:
         self._kafka = bootstrap_servers, properties
         self._timeout_s = timeout_s
+        self._prefix = prefix
 
     def read(self, gateway: str) -> Known:
         """What is known of a gateway."""
         records: list[IdentityRecord] = []
         runs: dict[str, int] = {}
-        last: list[Message] = []
 
-        def book(message: Message) -> None:
+        def book(topic: str, message: Message) -> None:
             value = message.value() or b""
-            if message.topic() == IDENTITIES_TOPIC:
+            if topic == IDENTITIES_TOPIC:
                 if message.key() == gateway.encode():
                     # One that was deleted is none.
                     records[:] = [_record(value, gateway)] if value else []
@@ -58,40 +53,32 @@ class IdentityTopic:
             if run.gateway == gateway:
                 names = (run.run, run.previous_run, *(each.run for each in run.unfinished))
                 runs.update(dict.fromkeys(filter(None, names), message.timestamp()[1] * 1000))
-                if not last or message.timestamp()[1] >= last[0].timestamp()[1]:
-                    last[:] = [message]
 
-        with open_scan(*self._kafka, self._timeout_s) as scan:
+        with open_scan(*self._kafka, self._timeout_s, self._prefix) as scan:
             there = scan.topics()
             if IDENTITIES_TOPIC not in there:
                 raise CloudError(f"there is no topic {IDENTITIES_TOPIC}: fieldgate provision topics makes it")
             scan.read(sorted({IDENTITIES_TOPIC, RUNS_TOPIC} & there), book, lambda *_: None)
-        return Known(records[-1] if records else None, runs, _signature(last[0]) if last else None)
+        return Known(records[-1] if records else None, runs)
 
     def all(self) -> dict[str, IdentityRecord]:
         """The record of each gateway; none where there is no such topic, or this login isn't shown it."""
         found: dict[str, IdentityRecord] = {}
 
-        def book(message: Message) -> None:
+        def book(_topic: str, message: Message) -> None:
             name = (message.key() or b"").decode(errors="replace")
             found.pop(name, None)
             if value := message.value():
                 found[name] = _record(value, name)
 
-        with open_scan(*self._kafka, self._timeout_s) as scan:
+        with open_scan(*self._kafka, self._timeout_s, self._prefix) as scan:
             scan.read(sorted({IDENTITIES_TOPIC} & scan.topics()), book, lambda *_: None)
         return found
 
     def write(self, record: IdentityRecord) -> None:
         """Store a record in the place of the gateway's last one."""
-        key = record.gateway.encode()
-        publish(*self._kafka, (IDENTITIES_TOPIC, key, record.to_json()), self._timeout_s)
-
-
-def _signature(message: Message) -> Signature | None:
-    digest = sha256(message.value() or b"").digest()
-    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
-    return signature(message.topic() or "", message.key(), digest, headers)
+        topic, key = self._prefix + IDENTITIES_TOPIC, record.gateway.encode()
+        publish(*self._kafka, (topic, key, record.to_json()), self._timeout_s)
 
 
 def _record(value: bytes, gateway: str) -> IdentityRecord:

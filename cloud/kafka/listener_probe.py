@@ -2,14 +2,17 @@
 
 librdkafka reports that all brokers are down where only ``security.protocol`` is another than the listener's,
 and has one text for an expired certificate, an unknown authority and a wrong host name. A connection or two
-separate these.
+separate these. While an outage lasts it is found anew, for one fault may follow another.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import struct
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -36,14 +39,14 @@ def listener_fault(bootstrap_servers: str, properties: Mapping[str, str]) -> Fau
     protocol = properties.get("security.protocol", "plaintext").lower()
     for server in bootstrap_servers.split(","):
         try:
-            return _fault(address_of(server), protocol, properties)
+            return _fault(_address_of(server), protocol, properties)
         except OSError:
             # Not reached: the next one.
             continue
     return None
 
 
-def address_of(server: str) -> tuple[str, int]:
+def _address_of(server: str) -> tuple[str, int]:
     """Host and port of ``HOST[:PORT]``."""
     host, _, port = server.strip().rpartition(":")
     if not host:
@@ -65,7 +68,7 @@ def _fault(address: tuple[str, int], protocol: str, properties: Mapping[str, str
         right = "SASL_SSL" if login else "SSL, or SASL_SSL with a login"
         return Fault("protocol", f"its listener wants TLS: security.protocol must be {right}")
     try:
-        context = tls_context(properties)
+        context = _tls_context(properties)
     except (OSError, ValueError):
         # librdkafka has its own words for files that it can't use.
         return None
@@ -113,7 +116,7 @@ def _has_logins(connection: socket.socket) -> bool:
             return False
 
 
-def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """TLS as librdkafka's properties have it. Raises OSError, ValueError."""
     authority = properties.get("ssl.ca.location", "probe")
     place = None if authority == "probe" else Path(authority)
@@ -160,3 +163,38 @@ def _refused(error: ssl.SSLError) -> str:
         f"the broker refuses our certificate ({reason}): see ssl.certificate.location and "
         "ssl.key.location, its last day, and the authority that the broker trusts"
     )
+
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 15.0
+"""Between questions for one reason: two handshakes, some 8 kB, beside librdkafka's own each 10 s."""
+
+
+class ListenerWatch:
+    """``fault`` is what stands; None where nothing is known."""
+
+    def __init__(self) -> None:
+        self.fault: Fault | None = None
+        self._asked_s = float("-inf")
+        self._asking: object = None
+
+    def suspect(self, config: Mapping[str, str], *, is_new: bool) -> None:
+        """Ask, at once for a new reason, else after a pause and where a listener was the reason before."""
+        now_s = time.monotonic()
+        if not is_new and now_s < self._asked_s + _AGAIN_S:
+            return
+        self._asked_s, self._asking = now_s, (asking := object())
+        threading.Thread(target=self._ask, args=(config, asking), name="kafka-probe", daemon=True).start()
+
+    def clear(self) -> None:
+        """What was found, or will be by a question that was begun, stands no longer."""
+        self.fault = self._asking = None
+
+    def _ask(self, config: Mapping[str, str], asking: object) -> None:
+        fault = listener_fault(config["bootstrap.servers"], config)
+        if asking is not self._asking:
+            return
+        if fault is not None and fault != self.fault:
+            log.warning("event=kafka.listener_refuses reason=%s", fault.text)
+        self.fault = fault

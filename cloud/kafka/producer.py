@@ -19,7 +19,9 @@ from typing import Final, Generic, Literal, Protocol, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, ThrottleEvent
 
 from cloud.errors import CloudError, Undelivered
-from cloud.kafka.listener_watch import ListenerWatch
+from cloud.kafka.librdkafka import BY_SIZE, DEFAULTS, OF_A_RECORD, undelivered
+from cloud.kafka.listener_probe import ListenerWatch
+from cloud.kafka.replicas import ReplicaWatch
 
 log = logging.getLogger(__name__)
 # librdkafka repeats each failed connect every second; ``_on_error`` logs each reason once per outage.
@@ -34,58 +36,15 @@ _CHANGING: Final = re.compile(r"[0-9]+|\(after.*\)")
 _LIMITED_FOR_S: Final = 60.0
 _LAST_REPORTS_S: Final = 5.0
 """How long a producer that has been replaced on purpose may still report."""
-_REFUSED_FOR_GOOD: Final = frozenset(
-    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError._BAD_MSG}
-)
-"""Faults of the record itself: trying again gives the same answer."""
-_TOPIC_FAULTS: Final = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
-"""Missing, misnamed or forbidden: the operator's to mend."""
-
 Refusal = Literal["login", "certificate", "protocol", "config", "unreachable"]
 
 _LOGIN_FAULTS: Final = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 _VAGUE: Final = frozenset({KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 """Errors whose text is the same for several faults of certificates and protocols, or none."""
 
+_ONE_BY_ONE: Final = {"batch.num.messages": "1", "linger.ms": "0"}
 _TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
 """Two names of one property of librdkafka's."""
-
-DEFAULTS: Final[Mapping[str, str]] = {
-    "acks": "all",
-    "enable.idempotence": "true",
-    # Java's default partitioner: the same key goes to the same partition whoever produces it.
-    "partitioner": "murmur2_random",
-    "linger.ms": "5",
-    "compression.type": "zstd",
-    # Batches of readings come out no larger than by the default level, 3, which takes longer.
-    "compression.level": "1",
-    # A record that is in the outbox anyway needn't be held for librdkafka's five minutes.
-    "delivery.timeout.ms": "120000",
-    # The default of 10 s would keep a returned broker waiting.
-    "reconnect.backoff.max.ms": "1000",
-    "queue.buffering.max.kbytes": "32768",
-    # How long a topic may be unknown before its records come back to us; the default is 30 s.
-    "topic.metadata.propagation.max.ms": "5000",
-    "message.max.bytes": "1048576",
-}
-
-METERED_PROPERTIES: Final[Mapping[str, str]] = {
-    # A batch reaches the producer within milliseconds: waiting costs nothing, each further request does.
-    "linger.ms": "1000",
-    # Within 1 % of what level 12 makes, which takes 40 MiB of memory and ten times as long.
-    "compression.level": "8",
-    # Half the default's requests for metadata, which no one needs while topics stay.
-    "topic.metadata.refresh.interval.ms": "600000",
-}
-"""librdkafka properties for the producer of a metered uplink's batches."""
 
 
 class _Record(Protocol):
@@ -97,15 +56,6 @@ class _Record(Protocol):
     def value(self) -> bytes: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]: ...
-
-
-SentHeaders = list[tuple[str, str | bytes | None]]
-"""As confluent-kafka has them."""
-
-
-def as_they_are(record: _Record, _value: bytes) -> SentHeaders:
-    """A record's headers."""
-    return [*record.headers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +72,9 @@ class KafkaSink(Generic[T]):
     Where no producer can be made, because a file that a property names is missing for instance, nothing is
     taken, and it is tried again: ``problem`` has the reason. A fatal error of the idempotent producer ends
     that producer: its open records are reported as undelivered and a new one takes over.
+
+    Kafka refuses a whole batch for one record, or for the size of all: its records are sent again one by one,
+    and one is at fault only where it was refused alone. Batches that were too large are halved from then on.
     """
 
     def __init__(
@@ -130,12 +83,12 @@ class KafkaSink(Generic[T]):
         client_id: str,
         properties: Mapping[str, str],
         value_of: Callable[[_Record], bytes] = attrgetter("value"),
-        headers_of: Callable[[_Record, bytes], SentHeaders] = as_they_are,
+        prefix: str = "",
     ) -> None:
-        """``value_of`` gives what is sent as a record's value, ``headers_of`` its headers by that."""
+        """``value_of`` gives what is sent as a record's value; ``prefix`` is put before its topic."""
         self._client_id = client_id
+        self._prefix = prefix
         self._value_of = value_of
-        self._headers_of = headers_of
         self._config = self._merged(bootstrap_servers, properties)
         self._outcomes: list[tuple[T, Undelivered | None]] = []
         self._producer: Producer | None = None
@@ -146,6 +99,9 @@ class KafkaSink(Generic[T]):
         # Replaced ones, with the time until which they may report.
         self._leaving: list[tuple[Producer, float]] = []
         self._gone: list[Producer] = []
+        # Sends records of refused batches one by one; there is none before the first.
+        self._single: Producer | None = None
+        self._too_large = False
         self.open = 0
         """How many records' outcomes are to come."""
         # What was reported in this outage already, without what changes from line to line.
@@ -153,6 +109,8 @@ class KafkaSink(Generic[T]):
         self.problem: str | None = None
         """Why records don't come through, as far as librdkafka reports it; None since one did."""
         self._listener = ListenerWatch()
+        self._replicas = ReplicaWatch()
+        self._topic = ""
         self._limited_s = float("-inf")
         try:
             self._producer = self._make(self._config)
@@ -164,13 +122,13 @@ class KafkaSink(Generic[T]):
         producer = self._producer
         if producer is None or self._broken:
             return False
-        value = self._value_of(record)
+        self._topic = self._prefix + record.topic
         try:
             producer.produce(
-                record.topic,
+                self._topic,
                 key=record.key,
-                value=value,
-                headers=self._headers_of(record, value),
+                value=self._value_of(record),
+                headers=[*record.headers],
                 on_delivery=partial(self._delivered, token),
             )
         except BufferError:
@@ -178,18 +136,20 @@ class KafkaSink(Generic[T]):
         except KafkaException as problem:
             error = problem.args[0]
             self._broken = error.fatal()
-            self._outcomes.append((token, _undelivered(error)))
+            self._outcomes.append((token, undelivered(error)))
         self.open += 1
         return True
 
     def poll(self, timeout_s: float = 0.0) -> list[tuple[T, Undelivered | None]]:
         """The outcomes since the last call, None for what Kafka has. Waits at most so long for one."""
-        if not self.usable or self._made is not None:
+        if not self.usable or self._too_large or self._made is not None:
             self._replace()
         if self._leaving or self._gone:
             self._see_off()
         if self._producer is not None:
             self._serve(self._producer, timeout_s)
+        if self._single is not None:
+            self._serve(self._single, 0.0)
         outcomes, self._outcomes = self._outcomes, []
         self.open -= len(outcomes)
         return outcomes
@@ -210,7 +170,11 @@ class KafkaSink(Generic[T]):
             # What is wrong now, if anything, is said again.
             self._listener.clear()
             self._reported.clear()
-        self._producer, self._config, self._broken = prepared.producer, prepared.config, False
+            if self._single is not None:
+                self._leaving.append((self._single, time.monotonic() + _LAST_REPORTS_S))
+                self._single = None
+        self._producer, self._config = prepared.producer, prepared.config
+        self._broken = self._too_large = False
 
     @property
     def usable(self) -> bool:
@@ -234,6 +198,12 @@ class KafkaSink(Generic[T]):
             return "config"
         return "login" if self.problem.startswith(_LOGIN_FAULTS) else "unreachable"
 
+    def lacking_replicas(self) -> str | None:
+        """That replicas of a topic are away, where they are; to be asked while nothing is confirmed."""
+        if self._producer is None or not self._topic:
+            return None
+        return self._replicas.problem(self._producer, self._topic)
+
     @property
     def limited(self) -> str | None:
         """That a quota of Kafka's has held records back in the last minute; None where none has."""
@@ -251,9 +221,8 @@ class KafkaSink(Generic[T]):
     def close(self) -> list[tuple[T, Undelivered | None]]:
         """Give up what is open and end; the last outcomes."""
         producers = [producer for producer, _ in self._leaving]
-        if self._producer is not None:
-            producers.append(self._producer)
-        self._producer, self._leaving, self._making = None, [], True
+        producers += [each for each in (self._producer, self._single) if each is not None]
+        self._producer, self._single, self._leaving, self._making = None, None, [], True
         for producer in producers:
             producer.purge()
             end_s = time.monotonic() + 1.0
@@ -304,15 +273,51 @@ class KafkaSink(Generic[T]):
                 )
             self._limited_s = time.monotonic()
 
-    def _delivered(self, token: T, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, token: T, error: KafkaError | None, message: Message) -> None:
         if error is None:
             if self.problem is not None:
                 self.problem = None
                 self._listener.clear()
                 self._reported.clear()
             self._outcomes.append((token, None))
+        elif error.code() in OF_A_RECORD:
+            self._send_alone(token, error, message)
         else:
-            self._outcomes.append((token, _undelivered(error)))
+            self._outcomes.append((token, undelivered(error)))
+
+    def _send_alone(self, token: T, error: KafkaError, message: Message) -> None:
+        """Send a record of a refused batch again, by itself."""
+        try:
+            if self._producer is None:
+                raise BufferError("closing")
+            if self._single is None:
+                self._single = self._make({**self._config, **_ONE_BY_ONE})
+            self._single.produce(
+                message.topic() or "",
+                key=message.key(),
+                value=message.value(),
+                headers=message.headers(),
+                on_delivery=partial(self._alone, token, error, int(self._config["batch.size"])),
+            )
+        except (CloudError, BufferError) as problem:
+            # It is tried again: nothing is known of it.
+            self._outcomes.append((token, Undelivered(str(problem), False, False)))
+        except KafkaException as problem:
+            self._outcomes.append((token, undelivered(problem.args[0])))
+
+    def _alone(
+        self, token: T, of_batch: KafkaError, size: int, error: KafkaError | None, message: Message
+    ) -> None:
+        """What became of a record that was sent by itself, and had been in a batch of so many bytes."""
+        if error is None and of_batch.code() in BY_SIZE and size == int(self._config["batch.size"]):
+            smaller = max(size // 2, 1024)
+            self._config = {**self._config, "batch.size": str(smaller)}
+            self._too_large = smaller < size
+            log.warning(
+                "event=kafka.batch_too_large topic=%s error=%s action=smaller kafka.properties.batch.size=%d",
+                message.topic(), of_batch.name(), smaller,
+            )  # fmt: skip
+        self._outcomes.append((token, None if error is None else undelivered(error)))
 
     def _serve(self, producer: Producer, timeout_s: float) -> bool:
         """Take outcomes; False where the producer has come to its end.
@@ -334,12 +339,13 @@ class KafkaSink(Generic[T]):
         made, now_s = self._made, time.monotonic()
         if isinstance(made, Prepared):
             self._made, self._making = None, False
-            if made.config is self._config and not self.usable:
+            if made.config is self._config and (self._too_large or not self.usable):
                 self.take_over(made)
             else:
                 self._gone.append(made.producer)
         elif made is not None:
             self._made, self._making = None, False
+            self._too_large = False
             if not self.usable:
                 self._cannot_make(made)
         elif not self._making and now_s >= self._make_at_s:
@@ -381,8 +387,3 @@ class KafkaSink(Generic[T]):
                 self._leaving.append((producer, float("-inf")))
             else:
                 self._gone.append(producer)
-
-
-def _undelivered(error: KafkaError) -> Undelivered:
-    code = error.code()
-    return Undelivered(f"{error.name()}: {error.str()}", code in _REFUSED_FOR_GOOD, code in _TOPIC_FAULTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, answer_of, open_admin
+from cloud.kafka.librdkafka import MAX_RECORD_BYTES
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.identities import IDENTITIES_TOPIC
 from cloud.wire.quantities import QUANTITIES
@@ -26,7 +27,6 @@ from cloud.wire.reading_records import (
     READING_TOPIC_PREFIX,
     RUNS_TOPIC,
     STATUS_TOPIC,
-    SUPPORT_TOPIC,
 )
 from cloud.wire.site_records import SITES_TOPIC
 
@@ -37,7 +37,6 @@ _PLAIN: Final = (
     EVENTS_TOPIC,
     COMMANDS_TOPIC,
     COMMAND_RESULTS_TOPIC,
-    SUPPORT_TOPIC,
     ALERTS_TOPIC,
     DEAD_LETTER_TOPIC,
 )
@@ -53,11 +52,13 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
 """Every topic with the settings it depends on."""
 
 BROKER_DEFAULT: Final = -1
-"""As many partitions or replicas as the broker gives by itself."""
+"""The broker gives its own number of partitions or replicas."""
 
 
 _REQUIRED: Final = tuple(_DELETED)
 _PARTITIONS: Final = "partitions"
+_SIZE: Final = "max.message.bytes"
+"""At least: 1 MiB of payload is no dead letter, where it isn't compressed either."""
 _KEYS_STAY: Final = (*_COMPACTED, COMMANDS_TOPIC)
 """Where a key must stay in its partition: a gateway reads one for its commands, and the cleaner sees one."""
 
@@ -70,15 +71,12 @@ class Change:
     key: str
     found: str
     wanted: str
+    possible: bool = field(kw_only=True)
+    """Whether it is changed here."""
 
     def __str__(self) -> str:
         text = f"{self.topic}: {self.key} is {self.found}, must be {self.wanted}"
         return text if self.possible else f"{text}: {self._remedy}"
-
-    @property
-    def possible(self) -> bool:
-        """Whether it is changed here."""
-        return self.key != "replicas" and (self.key != _PARTITIONS or self.topic not in _KEYS_STAY)
 
     @property
     def _remedy(self) -> str:
@@ -89,8 +87,8 @@ class Change:
 class Provisioned:
     """What was found and done.
 
-    Of existing topics: ``deviations`` are settings that must be different, ``differences`` what is not as it
-    was asked for, ``changed`` what was either of them.
+    Three are about existing topics: ``deviations`` are settings that must be different, ``differences`` what
+    is not as it was asked for, ``changed`` what was either of them.
     """
 
     created: tuple[str, ...]
@@ -106,13 +104,14 @@ def provision_topics(
     partitions: int = BROKER_DEFAULT,
     replication: int = BROKER_DEFAULT,
     others: Iterable[str] = (),
+    prefix: str = "",
     retention_s: float | None = None,
     dry_run: bool = False,
     apply: bool = False,
     properties: Mapping[str, str] | None = None,
     timeout_s: float = 10.0,
 ) -> Provisioned:
-    """Create the missing ones of TOPICS and of ``others``; existing ones are compared.
+    """Create the missing ones of TOPICS and of ``others``, all with ``prefix``; existing ones are compared.
 
     ``dry_run`` only reports what would be created. ``apply`` changes settings of existing topics, and makes
     partitions where keys may move. ``retention_s`` is for topics that aren't compacted. ``properties`` are
@@ -123,19 +122,25 @@ def provision_topics(
     except NoAnswer as error:
         raise CloudError(f"no answer from Kafka at {bootstrap_servers}: {error}") from error
     present = found.topics
-    wanted = dict.fromkeys((*TOPICS, *sorted(others)))
-    missing = [name for name in wanted if name not in present]
-    existing = [name for name in wanted if name in present]
-    settings = {name: _settings(name, retention_s) for name in wanted}
+    settings = {prefix + name: _settings(name, retention_s) for name in (*TOPICS, *sorted(others))}
+    missing = [name for name in settings if name not in present]
+    existing = [name for name in settings if name in present]
     found_settings = _settings_of(admin, existing, timeout_s)
     wrong = [
-        Change(name, key, found_settings[name][key], value)
+        Change(name, key, found_settings[name][key], value, possible=True)
         for name in existing
         for key, value in settings[name].items()
         if found_settings[name][key] != value
+        and not (key == _SIZE and int(found_settings[name][key]) > int(value))
     ]
     few = [
-        Change(name, count, str(now), str(asked))
+        Change(
+            name,
+            count,
+            str(now),
+            str(asked),
+            possible=count == _PARTITIONS and name.removeprefix(prefix) not in _KEYS_STAY,
+        )
         for name in existing
         for count, now, asked in _counts(found.topics[name], partitions, replication)
     ]
@@ -228,6 +233,8 @@ def _settings(name: str, retention_s: float | None) -> dict[str, str]:
     settings = dict(TOPICS.get(name, _DELETED))
     if retention_s is not None and settings == _DELETED:
         settings["retention.ms"] = str(round(retention_s * 1000))
+    if name == RAW_TOPIC or name not in TOPICS:
+        settings[_SIZE] = str(MAX_RECORD_BYTES)
     return settings
 
 

@@ -23,10 +23,14 @@ _REFUSALS: Final = frozenset(
         KafkaError._SSL,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError._UNKNOWN_PARTITION,
+        KafkaError.FENCED_INSTANCE_ID,
         *_UNKNOWN,
     }
 )
 """Nothing comes until someone mends it: the reader ends with the reason, and another is made later."""
+
+_FENCED: Final = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)
+_ANOTHER: Final = "another gateway with this id reads them (a cloned SD card?): it needs another gateway.id"
 
 # An idle reader waits in the broker for a minute: 25 MB a month in place of 2,800 (measured).
 # The metadata's refresh must stay below 899 s, beyond which librdkafka requests it each second.
@@ -45,6 +49,10 @@ _FIXED: Final[Mapping[str, str | int | bool]] = {
     "fetch.max.bytes": 1_048_576,
     "log_level": 0,
 }
+
+
+class Fenced(CloudError):
+    """Another reader has taken this one's place."""
 
 
 class Reader:
@@ -78,7 +86,7 @@ class Reader:
         self._consumer = _open(settings)
         try:
             self._assigned = self._places()
-            self._consumer.assign(list(self._assigned))
+            self._begin()
         except KafkaException as error:
             # The cause, where there is one, comes by the callback.
             self._consumer.poll(0)
@@ -102,6 +110,10 @@ class Reader:
     def close(self) -> None:
         """End."""
         self._consumer.close()
+
+    def _begin(self) -> None:
+        """Begin to read. Raises KafkaException."""
+        self._consumer.assign(list(self._assigned))
 
     def _places(self) -> Sequence[TopicPartition]:
         """Where to begin. Raises KafkaException."""
@@ -137,6 +149,8 @@ class Reader:
             self._refused.append(error)
 
     def _problem(self, error: KafkaError) -> CloudError:
+        if error.code() in _FENCED:
+            return Fenced(f"{self._topics}: {_ANOTHER}")
         remedy = ""
         if error.code() in _UNKNOWN:
             remedy = ": run fieldgate provision topics"

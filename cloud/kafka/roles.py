@@ -1,13 +1,13 @@
 """What each kind of user may do in Kafka: what it needs, and nothing else. Pure.
 
 Read and Write imply Describe in Kafka's authorizer. An idempotent producer needs no permission of its own,
-and a reader that names its partitions, as the gateway and the jobs do, needs no group.
+and a reader that names its partitions, as the jobs do, needs no group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from cloud.wire.channel_records import CHANNELS_TOPIC
@@ -21,17 +21,17 @@ from cloud.wire.reading_records import (
     READING_TOPIC_PREFIX,
     RUNS_TOPIC,
     STATUS_TOPIC,
-    SUPPORT_TOPIC,
 )
 from cloud.wire.site_records import SITES_TOPIC
 
 CLUSTER: Final = "kafka-cluster"
 """The cluster's name as a resource."""
 
-_SENT: Final = (
+SENT: Final = (
     STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, COMMAND_RESULTS_TOPIC,
-    DEAD_LETTER_TOPIC, SUPPORT_TOPIC,
+    DEAD_LETTER_TOPIC,
 )  # fmt: skip
+"""What each gateway reports about itself, by its key."""
 _DESCRIBES: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, ALERTS_TOPIC)
 """What an analyst reads beside the readings."""
 
@@ -53,16 +53,22 @@ def group_of(gateway: str) -> str:
     return f"fieldgate-{gateway}"
 
 
+def commands_group_of(gateway: str) -> str:
+    """The group whose one member reads a gateway's commands."""
+    return f"fieldgate-{gateway}-commands"
+
+
 def gateway(topics: Iterable[str] = (), name: str = "", reads: Iterable[str] = ()) -> frozenset[Permission]:
     """A gateway's: ``topics`` are those that its config names beside the usual ones, or ``prefix*``.
 
     ``reads`` are its downlinks' topics, of which the group of its name keeps where it is.
     """
-    sent = {f"{READING_TOPIC_PREFIX}*", *_SENT}
+    sent = {f"{READING_TOPIC_PREFIX}*", *SENT}
     sent |= {topic for topic in topics if not topic.startswith(READING_TOPIC_PREFIX)}
     read = (COMMANDS_TOPIC, *reads)
-    groups = [Permission("group", group_of(name), "READ")] if len(read) > 1 else []
-    return _topics("WRITE", sent) | _topics("READ", read) | frozenset(groups)
+    groups = (commands_group_of(name), *((group_of(name),) if reads else ()))
+    reading = frozenset(Permission("group", each, "READ") for each in groups)
+    return _topics("WRITE", sent) | _topics("READ", read) | reading
 
 
 def job(topics: Iterable[str] = ()) -> frozenset[Permission]:
@@ -90,6 +96,13 @@ def operator() -> frozenset[Permission]:
         frozenset(each for operation in own for each in _topics(operation, ("*",)))
         | _topics("WRITE", (COMMANDS_TOPIC, IDENTITIES_TOPIC))
         | {Permission("cluster", CLUSTER, operation) for operation in cluster}
+    )
+
+
+def within(prefix: str, permissions: Iterable[Permission]) -> frozenset[Permission]:
+    """The same, for topics and groups that begin with a prefix."""
+    return frozenset(
+        each if each.kind == "cluster" else replace(each, name=prefix + each.name) for each in permissions
     )
 
 

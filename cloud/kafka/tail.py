@@ -31,6 +31,7 @@ class Tail:
         since_s: float,
         timeout_s: float,
         schemas: Mapping[int, str] = NO_SCHEMAS,
+        prefix: str = "",
     ) -> None:
         self._schemas = schemas
         self._servers = bootstrap_servers
@@ -44,11 +45,12 @@ class Tail:
             from_ms = round((time.time() - since_s) * 1000)
             places = [
                 TopicPartition(topic, partition, from_ms)
-                for topic in sorted(reading_topics(found))
+                for topic in sorted(found)
+                if topic.startswith(prefix) and reading_topics((topic[len(prefix) :],))
                 for partition in found[topic].partitions
             ]
             if not places:
-                raise CloudError(f"Kafka at {bootstrap_servers} has no topic of readings, mqtt.…")
+                raise CloudError(f"Kafka at {bootstrap_servers} has no topic of readings, {prefix}mqtt.…")
             begins = self._consumer.offsets_for_times(places, timeout=timeout_s)
             for place in begins:
                 place.offset = place.offset if place.offset >= 0 else OFFSET_END
@@ -72,7 +74,7 @@ class Tail:
             try:
                 value = plain(message.value() or b"", self._schemas)
                 received_us = message.timestamp()[1] * 1000
-                # As the jobs have it: else one of the future would be the newest until then.
+                # The jobs have it so too: else one of the future would be the newest until then.
                 found.append((parse_reading(value, received_us), received_us))
             except UnknownSchema:
                 self.unknown += 1

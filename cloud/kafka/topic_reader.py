@@ -120,7 +120,7 @@ class TopicReader(Reader):
             try:
                 return self._consumer.committed(places, timeout=ANSWER_S)
             except KafkaException as error:
-                # Of a group that is forbidden this only times out; the cause comes as a message.
+                # This only times out for a group that is forbidden; the cause comes as a message.
                 cause = self._consumer.poll(0.1)
                 if cause is not None and (reason := cause.error()) is not None:
                     raise KafkaException(reason) from error

@@ -34,6 +34,8 @@ REVISED: Final[Mapping[str, Callable[[bytes], Revised]]] = {
 }
 """The topics of whose keys the record with the highest revision counts, and how one is parsed."""
 
+Book = Callable[[str, Message], None]
+"""Called with each record and its topic, without the prefix."""
 Progress = Callable[[int, int], None]
 """Called with the number of records read, and the highest number there can be."""
 
@@ -44,6 +46,7 @@ def read_books(
     gateway: str | None = None,
     topics: Iterable[str] | None = None,
     properties: Mapping[str, str] | None = None,
+    prefix: str = "",
     timeout_s: float = 10.0,
     progress: Progress = lambda read, total: None,
     runs_only: bool = False,
@@ -52,17 +55,18 @@ def read_books(
     """Everything the accounts need. Raises CloudError.
 
     ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``, and those that run records
-    name. ``properties`` are librdkafka's (security, mostly). ``timeout_s`` is for the first answer. With
-    ``runs_only`` no more than the run records are read. ``schemas`` are those of readings in Avro.
+    name, of those with ``prefix``. ``properties`` are librdkafka's (security, mostly). ``timeout_s`` is for
+    the first answer. ``runs_only`` reads no more than the run records. ``schemas`` are those of
+    readings in Avro.
     """
     books = Books(gateway, schemas)
-    with open_scan(bootstrap_servers, properties, timeout_s) as scan:
+    with open_scan(bootstrap_servers, properties, timeout_s, prefix) as scan:
         known = scan.topics()
         # The run records first: what they report as arrived is then before the ends of the other topics.
         scan.read([RUNS_TOPIC] if RUNS_TOPIC in known else [], _booker(books, ()), lambda *_: None)
         if runs_only:
             return books
-        named = {topic for topic in books.reading_topics if not topic.startswith("gateway.")}
+        named = {topic for topic in books.reading_topics if not topic.startswith(("gateway.", "__"))}
         wanted = sorted((reading_topics(known) | named if topics is None else set(topics)) & known)
         letters = [DEAD_LETTER_TOPIC] if DEAD_LETTER_TOPIC in known else []
         for topic in scan.read([*letters, *wanted], _booker(books, set(wanted)), progress):
@@ -71,16 +75,20 @@ def read_books(
 
 
 def read_revised(
-    bootstrap_servers: str, *, properties: Mapping[str, str] | None = None, timeout_s: float = 10.0
+    bootstrap_servers: str,
+    *,
+    properties: Mapping[str, str] | None = None,
+    prefix: str = "",
+    timeout_s: float = 10.0,
 ) -> dict[tuple[str, bytes], Revised]:
-    """By topic (of ``REVISED``) and key the record that counts. Raises CloudError.
+    """Returns the record that counts by topic (of ``REVISED``) and key. Raises CloudError.
 
     What is no record is passed over.
     """
     found: dict[tuple[str, bytes], Revised] = {}
 
-    def book(message: Message) -> None:
-        place = message.topic() or "", message.key() or b""
+    def book(topic: str, message: Message) -> None:
+        place = topic, message.key() or b""
         try:
             record = REVISED[place[0]](message.value() or b"")
         except InvalidFields:
@@ -88,7 +96,7 @@ def read_revised(
         if place not in found or record.revision >= found[place].revision:
             found[place] = record
 
-    with open_scan(bootstrap_servers, properties, timeout_s) as scan:
+    with open_scan(bootstrap_servers, properties, timeout_s, prefix) as scan:
         scan.read(sorted(REVISED.keys() & scan.topics()), book, lambda *_: None)
     return found
 
@@ -98,11 +106,11 @@ def reading_topics(known: Iterable[str]) -> set[str]:
     return {name for name in known if name.startswith(READING_TOPIC_PREFIX) and name != RAW_TOPIC}
 
 
-def _booker(books: Books, reading_topics: Iterable[str]) -> Callable[[Message], None]:
+def _booker(books: Books, reading_topics: Iterable[str]) -> Book:
     readings = frozenset(reading_topics)
 
-    def book(message: Message) -> None:
-        topic, value = message.topic() or "", message.value() or b""
+    def book(topic: str, message: Message) -> None:
+        value = message.value() or b""
         if topic in readings:
             books.take_reading(topic, value, replayed=_REPLAYED in (message.headers() or ()))
         elif topic == RUNS_TOPIC:
@@ -115,10 +123,10 @@ def _booker(books: Books, reading_topics: Iterable[str]) -> Callable[[Message], 
 
 @contextmanager
 def open_scan(
-    bootstrap_servers: str, properties: Mapping[str, str] | None, timeout_s: float
+    bootstrap_servers: str, properties: Mapping[str, str] | None, timeout_s: float, prefix: str = ""
 ) -> Iterator[Scan]:
     """A scan whose errors are CloudErrors, with place and cause."""
-    scan = Scan(bootstrap_servers, dict(properties or {}), timeout_s)
+    scan = Scan(bootstrap_servers, dict(properties or {}), timeout_s, prefix)
     try:
         yield scan
     except KafkaException as error:
@@ -152,9 +160,12 @@ def open_consumer(
 
 
 class Scan:
-    """A consumer that belongs to no group and commits nothing."""
+    """A consumer that belongs to no group and commits nothing; of the topics with a prefix, without it."""
 
-    def __init__(self, bootstrap_servers: str, properties: dict[str, str], timeout_s: float) -> None:
+    def __init__(
+        self, bootstrap_servers: str, properties: dict[str, str], timeout_s: float, prefix: str
+    ) -> None:
+        self._prefix = prefix
         self._servers = bootstrap_servers
         self._timeout_s = timeout_s
         self._properties = properties
@@ -169,27 +180,28 @@ class Scan:
             )
         except NoAnswer as error:
             raise CloudError(f"no answer from Kafka at {self._servers}: {error}") from error
-        if RUNS_TOPIC not in found.topics:
+        if (runs := self._prefix + RUNS_TOPIC) not in found.topics:
             # Left out where the user may not see it; asked for by name the broker gives the reason.
-            refusal = self._consumer.list_topics(RUNS_TOPIC, self._timeout_s).topics[RUNS_TOPIC].error
+            refusal = self._consumer.list_topics(runs, self._timeout_s).topics[runs].error
             if refusal is not None and refusal.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise CloudError(f"Kafka at {self._servers} forbids {RUNS_TOPIC}: allow Describe and Read")
-        return set(found.topics)
+                raise CloudError(f"Kafka at {self._servers} forbids {runs}: allow Describe and Read")
+        return {name[len(self._prefix) :] for name in found.topics if name.startswith(self._prefix)}
 
-    def read(self, topics: list[str], book: Callable[[Message], None], progress: Progress) -> list[str]:
+    def read(self, topics: list[str], book: Book, progress: Progress) -> list[str]:
         """Book each message up to the end of now; the topics whose oldest messages are deleted already."""
         ends: dict[tuple[str, int], int] = {}
         truncated: set[str] = set()
         total = read = 0
         known = self._consumer.list_topics(timeout=self._timeout_s).topics
         for topic in topics:
-            for partition in known[topic].partitions:
-                place = TopicPartition(topic, partition, OFFSET_BEGINNING)
+            full = self._prefix + topic
+            for partition in known[full].partitions:
+                place = TopicPartition(full, partition, OFFSET_BEGINNING)
                 begin, end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
                 if begin > 0:
                     truncated.add(topic)
                 if begin < end:
-                    ends[topic, partition] = end
+                    ends[full, partition] = end
                     total += end - begin
         self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in ends])
         received_s = time.monotonic()
@@ -210,7 +222,7 @@ class Scan:
                     continue
                 read += 1
                 if (message.offset() or 0) < ends[place_read]:
-                    book(message)
+                    book(place_read[0].removeprefix(self._prefix), message)
                 if (message.offset() or 0) + 1 >= ends[place_read]:
                     del ends[place_read]
             if messages:

@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 import duckdb
 
 from cloud.lake.tables import LakeError
+from cloud.values import no_formula
 
 Columns = Sequence[str]
 Rows = Iterable[Sequence[Any]]
@@ -91,7 +92,7 @@ def write_csv(columns: Columns, rows: Rows, out: TextIO) -> None:
     """With a header, written as it comes."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_text(value) for value in row] for row in rows)
+    writer.writerows([_text(no_formula(value)) for value in row] for row in rows)
 
 
 def write_all(columns: Columns, rows: Rows, out: TextIO) -> None:
@@ -101,7 +102,7 @@ def write_all(columns: Columns, rows: Rows, out: TextIO) -> None:
 
 
 def write_table(columns: Columns, answered: Rows, out: TextIO) -> None:
-    """As wide as the terminal: columns that don't fit are left out and named below."""
+    """Fits the terminal's width: columns that don't fit are left out and named below."""
     rows = list(answered)
     texts = [[_text(value) for value in row] for row in rows]
     width = shutil.get_terminal_size().columns
@@ -163,5 +164,5 @@ def _print_table(
         table.add_column(Text(column), justify="right" if numbers else "left", overflow="fold")
     for row in texts:
         table.add_row(*map(Text, row))
-    # With a height too: else a terminal called dumb has 80 columns.
+    # It needs a height too: else a terminal called dumb has 80 columns.
     Console(file=out, width=sum(_widths(columns, texts)) + 1, height=25, soft_wrap=True).print(table)

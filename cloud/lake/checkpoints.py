@@ -1,13 +1,12 @@
 """How far the jobs' queries have read Kafka, from their checkpoints as Spark keeps them. Read only.
 
-A query's checkpoint is ``<checkpoints>/<query>/v<N>``. In it ``offsets/B`` has where batch B ends, and
+A query's checkpoint is ``<checkpoints>/<query>/v1``. In it ``offsets/B`` has where batch B ends, and
 ``commits/B`` is there once all of it is stored: what Kafka has after the newest such B is in no table yet.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +20,7 @@ from cloud.lake.object_store import for_delta, for_delta_rs, in_words, is_s3
 from cloud.lake.tables import LakeError
 
 Positions = Mapping[str, Mapping[int, int]]
-"""By topic and partition the first offset that hasn't been read."""
+"""The first offset that hasn't been read, by topic and partition."""
 _ATTEMPTS: Final = 3
 
 
@@ -63,18 +62,11 @@ def _names(files: fs.FileSystem, folder: str, kind: fs.FileType) -> list[str]:
     return [str(each.base_name) for each in files.get_file_info(selector) if each.type == kind]
 
 
-def _numbers(names: list[str], prefix: str = "") -> list[int]:
-    found = (re.fullmatch(f"{prefix}([0-9]+)", name) for name in names)
-    return sorted(int(each[1]) for each in found if each is not None)
-
-
 def _newest(files: fs.FileSystem, root: str, query: str) -> Progress | None:
-    versions = _numbers(_names(files, f"{root}{query}", fs.FileType.Directory), "v")
-    if not versions:
-        return None
-    place = f"{root}{query}/v{versions[-1]}"
+    place = f"{root}{query}/v1"
     for attempt in range(1, _ATTEMPTS + 1):
-        batches = _numbers(_names(files, f"{place}/commits", fs.FileType.File))
+        names = _names(files, f"{place}/commits", fs.FileType.File)
+        batches = sorted(int(name) for name in names if name.isdecimal())
         if not batches:
             return None
         try:

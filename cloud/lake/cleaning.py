@@ -1,14 +1,14 @@
 """The cleaning log: periods of a mast's channels that an analyst marked, in the lake's table ``cleaning``.
 
-Rows are only ever added: a mark, and its withdrawal too. Of one ``id`` the row noted last counts. Readings
-stay as they are; the views ``readings_clean`` and ``statistics_clean`` leave out what is marked.
+Rows are only ever added: a mark, and its withdrawal too. The row noted last counts among those of one ``id``.
+Readings stay as they are; the views ``readings_clean`` and ``statistics_clean`` leave out what is marked.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,9 +19,9 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
 from cloud.config import StoreConfig
-from cloud.lake.clean_views import IN_FORCE, WHOLE_MAST
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words
-from cloud.lake.tables import LakeError, Lakes, open_lakes, table_locations
+from cloud.lake.tables import IN_FORCE, WHOLE_MAST, LakeError, Lakes, open_lakes, table_locations
+from cloud.toml_problems import nearest
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 SCHEMA: Final = pa.schema(
@@ -79,6 +79,72 @@ def add(lakes: Lakes, given: Iterable[Mark]) -> list[Mark]:
     return new
 
 
+def names_of(lakes: Lakes, gateway: str) -> dict[str, set[str]]:
+    """What a mark may name of a mast: its channels, each with the columns of files it was imported from.
+
+    Raises LakeError where the lakes have nothing of the mast.
+    """
+    columns = {"channels": "map_values(settings)", "statistics": "[]", "readings": "[]"}
+    found: dict[str, set[str]] = {}
+    masts: set[str] = set()
+    for table, given in columns.items():
+        having = {lake: place for lake, place in lakes.items() if table in table_locations(*place)}
+        if not having or (found and table == "readings"):
+            continue
+        with open_lakes(having, [table]) as connection:
+            rows = connection.sql(f"SELECT DISTINCT gateway, channel, {given} FROM {table}").fetchall()  # noqa: S608
+        masts |= {mast for mast, _, _ in rows}
+        for channel, names in ((channel, names) for mast, channel, names in rows if mast == gateway):
+            found.setdefault(channel, set()).update(each.strip('"') for each in names or ())
+    if not found:
+        raise LakeError(f"there is no mast {gateway}{_or_rather(gateway, masts)}")
+    return found
+
+
+def beyond(lakes: Lakes, mast: str, given: Iterable[Mark]) -> list[str]:
+    """What is said of marks in whose period a mast has nothing: their year may be wrong."""
+    having = {lake: place for lake, place in lakes.items() if "statistics" in table_locations(*place)}
+    if not having:
+        return []
+    with open_lakes(having, ["statistics"]) as connection:
+        sql = "SELECT min(interval_start), max(interval_start) FROM statistics WHERE gateway = ?"
+        ((first, last),) = connection.execute(sql, [mast]).fetchall()
+    return [
+        f"{mark.begin:%Y-%m-%d %H:%M}: {mast} has statistics of {first:%Y-%m-%d} to {last:%Y-%m-%d} alone"
+        for mark in given
+        if first and (mark.begin > last + timedelta(days=1) or (mark.end is not None and mark.end <= first))
+    ]
+
+
+def matching(mark: Mark, names: Mapping[str, set[str]], place: str, *, by_prefix: bool) -> list[Mark]:
+    """The mark where its channel or sensor is one of ``names``; by prefix those of each channel it begins.
+
+    Brightwind's file names columns of the logger's that way. Raises LakeError where nothing has the name.
+    """
+    known = {name for channel in names for name in (channel, channel.rpartition(".")[0])} | {WHOLE_MAST}
+    if mark.channel in known:
+        return [mark]
+    begun = [
+        replace(mark, channel=channel)
+        for channel, columns in sorted(names.items())
+        if by_prefix and any(each.startswith(mark.channel) for each in (channel, *columns))
+    ]
+    if not begun:
+        known |= set().union(*names.values()) if by_prefix else set()
+        raise LakeError(
+            f"{place}: {mark.gateway} has no sensor {mark.channel}{_or_rather(mark.channel, known)}"
+        )
+    return begun
+
+
+def _or_rather(name: str, names: Collection[str]) -> str:
+    guess = nearest(name, names)
+    if guess is not None:
+        return f" (did you mean {guess}?)"
+    listed = ", ".join(sorted(names)[:20])
+    return f"; there are {listed or 'none'}"
+
+
 def withdraw(lakes: Lakes, mark_id: str, reason: str, author: str, now: datetime) -> Mark:
     """Notes that a mark isn't in force any more. Raises LakeError where there is none."""
     found = next((mark for mark in marks(lakes) if mark.id == mark_id), None)
@@ -114,19 +180,20 @@ def _one(lakes: Lakes) -> list[tuple[str, StoreConfig | None]]:
     return list(lakes.values())
 
 
-def read_csv(path: Path, gateway: str, author: str, now: datetime) -> list[Mark]:
-    """A file with a header: sensor, start, stop, reason and, if it has it, who. Raises LakeError by line.
+def read_csv(path: Path, gateway: str, author: str, now: datetime) -> dict[str, Mark]:
+    """Marks by place of a file with a header: sensor, start, stop, reason, maybe who. Raises LakeError.
 
     ``All`` is the whole mast; times without a zone are UTC; an empty stop has no end.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.DictReader(file)
-            return [
-                mark_of({str(key).strip().lower(): (value or "") for key, value in line.items()},
-                        gateway, author, now, f"{path}:{lines.line_num}")
-                for line in lines
-            ]  # fmt: skip
+            found = {}
+            for line in lines:
+                place = f"{path}:{lines.line_num}"
+                texts = {str(key).strip().lower(): value or "" for key, value in line.items()}
+                found[place] = mark_of(texts, gateway, author, now, place)
+            return found
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LakeError(f"{path}: {error}") from error
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from cloud.errors import CloudError
 from cloud.lake.answers import write_csv, write_table
-from cloud.lake.cleaning import add, mark_of, marks, read_csv, withdraw
+from cloud.lake.cleaning import Mark, add, beyond, mark_of, marks, matching, names_of, read_csv, withdraw
 from cloud.lake.query import add_lake, named_lakes
-from cloud.lake.tables import Lakes
+from cloud.lake.tables import LakeError, Lakes
 
 _HEAD = ("sensor", "start", "stop", "reason", "who", "mast", "noted_at", "id")
 
@@ -62,6 +62,9 @@ def run(argv: Sequence[str]) -> int:
 
 def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
     if options.action == "list":
+        listed = marks(lakes)
+        if options.mast is not None and all(mark.gateway != options.mast for mark in listed):
+            names_of(lakes, options.mast)
         rows = [
             (
                 mark.channel,
@@ -73,7 +76,7 @@ def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
                 mark.noted_at,
                 mark.id,
             )
-            for mark in marks(lakes)
+            for mark in listed
             if options.mast in (None, mark.gateway)
         ]
         (write_csv if options.csv else write_table)(_HEAD, rows, sys.stdout)
@@ -83,12 +86,26 @@ def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
         mark = withdraw(lakes, options.id, options.reason, who, now)
         sys.stdout.write(f"{mark.id} is withdrawn\n")
         return
-    if options.action == "import":
-        given = read_csv(options.file, options.mast, who, now)
+    by_prefix = options.action == "import"
+    if by_prefix:
+        asked = read_csv(options.file, options.mast, who, now)
     else:
         texts = {name: getattr(options, name) for name in ("sensor", "start", "stop", "reason")}
-        given = [mark_of(texts, options.mast, who, now, "cleaning add")]
+        asked = {"cleaning add": mark_of(texts, options.mast, who, now, "cleaning add")}
+    names, given, unknown = names_of(lakes, options.mast), list[Mark](), list[LakeError]()
+    for place, mark in asked.items():
+        try:
+            given += matching(mark, names, place, by_prefix=by_prefix)
+        except LakeError as error:
+            unknown.append(error)
+    if unknown and not given:
+        raise unknown[0]
+    for each in unknown:
+        # A file may name sensors that weren't imported.
+        sys.stderr.write(f"warning: {each}; that line is left out\n")
     new = add(lakes, given)
+    for warning in beyond(lakes, options.mast, new):
+        sys.stderr.write(f"warning: {warning}\n")
     for mark in new:
         sys.stdout.write(f"{mark.id} {mark.channel} {mark.begin:%Y-%m-%dT%H:%MZ}\n")
     if len(new) < len(given):

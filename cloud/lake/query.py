@@ -17,9 +17,7 @@ from deltalake.exceptions import DeltaError
 from cloud.config import CloudConfig, StoreConfig, load
 from cloud.errors import CloudError
 from cloud.lake.answers import rows_of, write_all, write_csv, write_json, write_table
-from cloud.lake.columns import described, tables_of
-from cloud.lake.explain import COLUMNS, read_by
-from cloud.lake.tables import LakeError, Lakes, LazyLakes, gone
+from cloud.lake.tables import LakeError, Lakes, LazyLakes, described, gone, tables_of
 from cloud.values import CLOUD_CONFIG
 
 
@@ -51,8 +49,6 @@ def parser() -> argparse.ArgumentParser:
     form.add_argument("--csv", action="store_true", help="CSV with a header")
     form.add_argument("--parquet", type=Path, metavar="FILE", help="into a Parquet file")
     form.add_argument("--all", action="store_true", help="every column, however wide the terminal is")
-    explain = "run SQL and print what it read in place of its answer: files, row groups, rows"
-    arguments.add_argument("--explain", action="store_true", help=explain)
     return arguments
 
 
@@ -131,10 +127,6 @@ def _answer(lakes: LazyLakes, text: str, options: argparse.Namespace) -> bool:
             write(("column", "type", "unit", "meaning"), described(lakes, rest[0]), sys.stdout)
         elif command.startswith("."):
             raise LakeError(f"no command {' '.join([command, *rest])}: .tables, .schema TABLE, or SQL")
-        elif options.explain:
-            scans, words = read_by(lakes, text)
-            write(COLUMNS, iter(scans), sys.stdout)
-            sys.stderr.write(f"{words}\n")
         else:
             answer = lakes.sql(text)
             if answer is not None and options.parquet is not None:

@@ -2,16 +2,23 @@
 
 Names, not paths: a table is a folder of the lake with a Delta log; those whose names begin with an underscore
 are the jobs' own. Needs the extra ``analyst``.
+
+A local table becomes a view over the Parquet files that its log names: DuckDB reads these two to ten times
+quicker than through Arrow. Columns and types are the log's, so that no file is opened before a statement
+runs. What each column means, and its unit, is in ``columns.csv``.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
 import duckdb
@@ -20,10 +27,34 @@ from deltalake.exceptions import DeltaError
 
 from cloud.config.model import StoreConfig
 from cloud.errors import CloudError
-from cloud.lake.clean_views import CLEAN_VIEWS, add_clean_view
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words
-from cloud.lake.parquet import add_table, quoted
 from cloud.lake.wind import add_wind_macros
+
+CLEAN_VIEWS: Final = {"readings_clean": "readings", "statistics_clean": "statistics"}
+"""The views, and the table that each is of."""
+WHOLE_MAST: Final = "*"
+"""Stands in place of a mark's channel for all of the mast's."""
+IN_FORCE: Final = (
+    "SELECT * FROM (FROM cleaning QUALIFY row_number() OVER "
+    "(PARTITION BY id ORDER BY noted_at DESC, withdrawn DESC) = 1) WHERE NOT withdrawn"
+)
+"""SQL of the marks in force."""
+
+
+def add_clean_view(connection: duckdb.DuckDBPyConnection, name: str, table: str, *, has_log: bool) -> None:
+    """Makes the view ``name``: ``table`` without what is marked; an interval is, if a part of it is."""
+    begin = "time" if table == "readings" else "interval_start"
+    end = "time + to_milliseconds(1)" if table == "readings" else "interval_start + to_seconds(interval_s)"
+    without = (
+        f"""WHERE NOT EXISTS (FROM ({IN_FORCE}) AS mark WHERE mark.gateway = {table}.gateway
+            AND (mark.channel IN ('{WHOLE_MAST}', {table}.channel)
+                OR starts_with({table}.channel, mark.channel || '.'))
+            AND {end} > mark."begin" AND (mark."end" IS NULL OR {begin} < mark."end"))"""
+        if has_log
+        else ""
+    )
+    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {table} {without}")  # noqa: S608
+
 
 FILLED_BY: Final = {
     **dict.fromkeys(
@@ -112,10 +143,10 @@ def open_lake(
 
 
 def open_lakes(lakes: Lakes, tables: Collection[str] | None = None) -> duckdb.DuckDBPyConnection:
-    """As ``open_lake``; each table of several lakes is a view over all that have it.
+    """Opens several lakes as ``open_lake`` does one; each table is a view over all lakes that have it.
 
-    Its first column, ``lake``, is the lake's name. Columns go by name: where a lake lacks one, of an older
-    version, it is null. Raises LakeError, which names the lake.
+    Its first column, ``lake``, is the lake's name. Columns go by name. Raises LakeError, which names the
+    lake.
     """
     opened = LazyLakes(lakes)
     try:
@@ -130,8 +161,8 @@ def open_lakes(lakes: Lakes, tables: Collection[str] | None = None) -> duckdb.Du
 class LazyLakes:
     """Lakes of which a table is opened when a statement first names it; ``connection`` is their DuckDB.
 
-    ``as_of``: tables as they were then, or one table's version. Raises LakeError where a lake isn't there. Of
-    one thread.
+    ``as_of``: tables as they were then, or one table's version. One thread uses it. Raises LakeError where a
+    lake isn't there.
     """
 
     def __init__(self, lakes: Lakes, as_of: datetime | int | None = None) -> None:
@@ -208,7 +239,7 @@ class LazyLakes:
             table = DeltaTable(location, version=version, storage_options=for_delta_rs(store))
             if isinstance(self._as_of, datetime):
                 table.load_as_version(self._as_of)
-                # Of a time before its first version delta-rs loads the first.
+                # Delta-rs loads the first version for a time before it.
                 commit = Path(location, "_delta_log", f"{table.version():020}.json")
                 if commit.exists() and commit.stat().st_mtime > self._as_of.timestamp() + 0.001:
                     raise LakeError(f"lake {lake}: table {name} has no version as old as {self._as_of}")
@@ -236,3 +267,86 @@ def gone(error: object) -> str | None:
 def _plain(error: Exception) -> str:
     """A library's error in one line."""
     return re.sub(r"\x1b\[\d+m", "", str(error)).partition("\n")[0]
+
+
+@cache
+def meanings() -> dict[tuple[str, str], tuple[str, str]]:
+    """Unit and meaning of a column by table and name."""
+    with Path(__file__).with_name("columns.csv").open(newline="") as file:
+        return {(row["table"], row["column"]): (row["unit"], row["meaning"]) for row in csv.DictReader(file)}
+
+
+def tables_of(lakes: LazyLakes) -> Iterator[tuple[str, str]]:
+    """The tables there are, each with the command that fills it."""
+    return ((name, FILLED_BY.get(name, "")) for name in sorted(lakes.names))
+
+
+def described(lakes: LazyLakes, table: str) -> Iterator[tuple[str, str, str, str]]:
+    """Name, type, unit and meaning of each column of a table. Raises LakeError."""
+    lakes.add(table)
+    view = lakes.connection.view(table)
+    for name, kind in zip(view.columns, view.types, strict=True):
+        yield (name, str(kind), *meanings().get((table.lower(), name), ("", "")))
+
+
+_DATE: Final = "TRY_CAST(regexp_extract(filename, '/date=([^/]*)/[^/]*$', 1) AS DATE)"
+"""The date in a file's path: DuckDB leaves out the files that a condition on it excludes. No date is null."""
+_TYPES: Final = {
+    "string": "VARCHAR",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "long": "BIGINT",
+    "binary": "BLOB",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+"""Delta's names of types that DuckDB has another name for."""
+
+
+def quoted(name: str, mark: str = '"') -> str:
+    """A name as SQL has it, or with its other mark a text."""
+    return mark + name.replace(mark, 2 * mark) + mark
+
+
+def add_table(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable, root: Path | None) -> None:
+    """Makes the view ``name`` over the table as it was opened; ``root`` is its folder on this machine.
+
+    Raises DeltaError.
+    """
+    types = {field["name"]: field["type"] for field in json.loads(table.schema().to_json())["fields"]}
+    of_path = table.metadata().partition_columns
+    # The readers' features beyond version 1, such as deletion vectors, delta-rs reads or refuses.
+    is_plain = of_path == [] or (of_path == ["date"] and types["date"] == "date")
+    if root is None or table.protocol().min_reader_version > 1 or not is_plain:
+        connection.register(name, table.to_pyarrow_dataset())
+        return
+    files = [f"{root}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
+    if not files:
+        nothing = ", ".join(f"NULL::{duckdb_type(kind)} AS {quoted(each)}" for each, kind in types.items())
+        connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT {nothing} WHERE false")
+        return
+    columns = ", ".join(f"{_DATE} AS {quoted(each)}" if each in of_path else quoted(each) for each in types)
+    schema = ", ".join(
+        f"{text}: {{'name': {text}, 'type': {quoted(kind, chr(39))}, 'default_value': NULL}}"
+        for text, kind in (
+            (quoted(each, "'"), duckdb_type(kind)) for each, kind in types.items() if each not in of_path
+        )
+    )
+    # In a variable: as text in the view, thirty thousand paths are parsed for two seconds at each use.
+    connection.execute(f"SET VARIABLE {quoted(name)} = ?", [files])
+    connection.execute(
+        f"CREATE TEMP VIEW {quoted(name)} AS SELECT {columns} "  # noqa: S608 - quoted
+        f"FROM read_parquet(getvariable({quoted(name, chr(39))}), schema = MAP {{{schema}}}, filename = true)"
+    )
+
+
+def duckdb_type(kind: Any) -> str:
+    """A type of a Delta schema, as its JSON has it, in DuckDB's words."""
+    if isinstance(kind, str):
+        return _TYPES.get(kind, kind.upper())
+    if kind["type"] == "array":
+        return f"{duckdb_type(kind['elementType'])}[]"
+    if kind["type"] == "map":
+        return f"MAP({duckdb_type(kind['keyType'])}, {duckdb_type(kind['valueType'])})"
+    fields = (f"{quoted(field['name'])} {duckdb_type(field['type'])}" for field in kind["fields"])
+    return f"STRUCT({', '.join(fields)})"

@@ -58,7 +58,7 @@ _MACROS: Final = (
         WHERE speed + direction IS NOT NULL GROUP BY {mast}, sector, speed_bin
     )
     SELECT *, intervals / sum(intervals) OVER (PARTITION BY {mast}) AS share FROM cells ORDER BY ALL""",
-    # Beside the shadow the tower's lattice alone makes two cups differ by some 3 % (docs/analyse.md).
+    # The tower's lattice alone, outside its shadow, makes two cups differ by some 3 % (docs/analyse.md).
     """tower_shadow(cup, other, vane, sectors := 36, deficit := 0.04, since := NULL, until := NULL) AS TABLE
     WITH placed AS (
         SELECT *, speed + twin_speed + direction IS NULL AS is_out, least(speed, twin_speed) <= 3.0 AS is_calm

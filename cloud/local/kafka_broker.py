@@ -19,8 +19,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cloud.errors import CloudError
-from cloud.local import class_archive
-from cloud.local.process import Child, free_port
+from cloud.local.process import Child, free_port, shared_classes
 from cloud.local.server import LocalServer
 
 _JARS_VARIABLE: Final = "FIELDGATE_JARS"
@@ -105,7 +104,7 @@ class LocalBroker(LocalServer):
         # The JIT's first stage only: on two cores the second one costs more than it ever gives back here.
         quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         log4j = f"-Dlog4j2.configurationFile={_LOGGING}"
-        return ("java", "-cp", f"{jars}/*", log4j, *quick, *class_archive.using(jars), *arguments)
+        return ("java", "-cp", f"{jars}/*", log4j, *quick, *shared_classes(jars), *arguments)
 
     def _format(self, jars: Path, properties: Path) -> None:
         # Joined by "=": an id that begins with a dash would be taken for an option.

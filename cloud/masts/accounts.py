@@ -8,19 +8,21 @@ from cloud.errors import CloudError
 from cloud.masts.reading import Frame, LakeReader, Missing
 
 RUNS: Final = """SELECT gateway, run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at,
-    list_sum(map_values(last_seq))::BIGINT AS sampled, in_flight, outbox_records,
+    try_cast(list_sum(map_values(last_seq)) AS BIGINT) AS sampled, in_flight, outbox_records,
     coalesce(list_sum(map_values(dropped_records)), 0)::BIGINT AS dropped, drops_unknown
     FROM runs ORDER BY runs.started DESC LIMIT 300"""
 """The newest runs: what each has numbered, what waits, and what it announced as dropped."""
 
 PAYLOADS: Final = """WITH newest AS (
         SELECT reason, unnest(arg_max({
-            'at': epoch_ms(kafka_time), 'gateway': gateway, 'source': source, 'bytes': payload_bytes,
+            'at': epoch_ms(kafka_time), 'gateway': gateway, 'source': left(source, 200),
+            'bytes': payload_bytes,
             'payload': coalesce(try(decode(payload))[:200], '0x' || left(hex(payload), 200))
         }, kafka_time, 5)) AS each FROM quarantine WHERE overflow IS NULL GROUP BY reason
     )
-    SELECT reason, each.gateway, each.at AS arrived_at, each.source, each.bytes, each.payload
-    FROM newest ORDER BY reason, each.at DESC"""
+    SELECT left(reason, 300) AS reason, each.gateway, each.at AS arrived_at, each.source, each.bytes,
+        each.payload
+    FROM newest ORDER BY newest.reason, each.at DESC LIMIT 500"""
 """The newest five of each reason; a payload that is no text in hexadecimal digits. By ``arg_max``, which
 holds five of them, not all as a window would."""
 
@@ -41,12 +43,15 @@ def balance(reader: LakeReader) -> Frame:
     """
     sampled = dict(
         reader.read(
-            "runs", "SELECT gateway, sum(list_sum(map_values(last_seq)))::BIGINT FROM runs GROUP BY ALL"
+            "runs",
+            "SELECT gateway, try_cast(sum(list_sum(map_values(last_seq))) AS BIGINT) FROM runs GROUP BY ALL",
         ).rows
     )
     missing = reader.read(
         "presence",
-        "SELECT gateway, sum(pending)::BIGINT, sum(announced)::BIGINT, sum(lost)::BIGINT "
+        # What many runs claim together may be more than a BIGINT holds: then it isn't known.
+        "SELECT gateway, try_cast(sum(pending) AS BIGINT), "
+        "try_cast(sum(announced) AS BIGINT), try_cast(sum(lost) AS BIGINT) "
         "FROM presence GROUP BY ALL ORDER BY sum(lost) DESC, gateway",
     )
     rows = []

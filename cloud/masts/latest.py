@@ -1,4 +1,4 @@
-"""The newest reading of each channel and some values before it, for whoever watches. Of one thread."""
+"""The newest reading of each channel and some values before it, for whoever watches. One thread uses it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Channel:
 
 
 class Latest:
-    """By mast and channel; what is older than the newest changes nothing.
+    """The newest readings by mast and channel; what is older than the newest changes nothing.
 
-    Of more than 10,000 channels those are let go of which nothing new came for longest.
+    Beyond 10,000 channels those go from which nothing new came for longest.
     """
 
     def __init__(self) -> None:

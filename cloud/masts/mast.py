@@ -12,6 +12,8 @@ from cloud.masts.reading import Frame, LakeReader
 from cloud.wire.quantities import QUANTITIES
 
 DAY_MS: Final = 86_400_000
+MOST_CHANNELS: Final = 200
+"""The bound of a mast's channels on a page or in a report: whoever may publish for it can name thousands."""
 FOREVER_MS: Final = 100_000 * DAY_MS
 
 
@@ -34,7 +36,10 @@ class Channel:
 
 @dataclass(frozen=True)
 class Mast:
-    """What a mast is. ``begin_ms`` and ``end_ms`` are its statistics' time; ``missing`` is in words."""
+    """What a mast is. ``begin_ms`` and ``end_ms`` are its statistics' time; ``missing`` is in words.
+
+    ``chosen`` names its channels where others are left out.
+    """
 
     gateway: str
     channels: tuple[Channel, ...]
@@ -43,6 +48,7 @@ class Mast:
     end_ms: int
     site: dict[str, Any]
     missing: tuple[str, ...] = ()
+    chosen: tuple[str, ...] | None = None
 
     @property
     def offset_min(self) -> int:
@@ -67,22 +73,40 @@ class Mast:
         )
 
 
-def read_mast(reader: LakeReader, gateway: str, begin_ms: int = 0, end_ms: int = FOREVER_MS) -> Mast:
+def read_mast(
+    reader: LakeReader,
+    gateway: str,
+    begin_ms: int = 0,
+    end_ms: int = FOREVER_MS,
+    *,
+    most: int | None = None,
+    wanted: str | None = None,
+) -> Mast:
     """What the lake has of a mast from and to, exclusive; records and site are the newest until then.
 
-    Raises Missing without statistics, LakeError.
+    ``most`` channels: the ``wanted`` one, then those with a record, then those with most intervals. Raises
+    Missing without statistics, LakeError.
     """
     found = reader.read(
         "statistics",
         "SELECT channel, any_value(quantity) AS quantity, any_value(unit) AS unit, "  # noqa: S608
         "epoch_ms(min(interval_start)) AS begin_at, epoch_ms(max(interval_start)) AS end_at, "
-        "list(DISTINCT interval_s) AS intervals FROM statistics WHERE gateway = ? "
+        "list(DISTINCT interval_s) AS intervals, count(*) AS n FROM statistics WHERE gateway = ? "
         f"AND {within('interval_start', begin_ms, end_ms)} GROUP BY channel ORDER BY channel",
         [gateway],
     ).dicts()
     missing: list[str] = []
     newest = _in_force(rows_of(reader, "channels", _RECORD, gateway, missing), end_ms)
     sensors = {row["sensor"]: row["channel"] for row in newest.values()}
+    chosen = None
+    if most is not None and len(found) > most:
+        found.sort(key=lambda row: (row["channel"] != wanted, row["channel"] not in newest, -row["n"]))
+        missing.append(
+            f"{len(found) - most:,} of its {len(found):,} channels are left out: `fieldgate query` has them "
+            "all, and the dashboard the one that an address names, /mast/ID?channel=NAME."
+        )
+        found = sorted(found[:most], key=lambda row: str(row["channel"]))
+        chosen = tuple(row["channel"] for row in found)
     channels = []
     for row in found:
         record = newest.get(row["channel"], {})
@@ -115,6 +139,7 @@ def read_mast(reader: LakeReader, gateway: str, begin_ms: int = 0, end_ms: int =
         max((row["end_at"] for row in found), default=0) + 1000 * (intervals or [0])[-1],
         read_site(reader, gateway, end_ms, missing),
         tuple(missing),
+        chosen,
     )
 
 
@@ -165,29 +190,25 @@ def read_site(reader: LakeReader, gateway: str, end_ms: int, missing: list[str])
 def _in_force(records: list[dict[str, Any]], end_ms: int) -> dict[str, dict[str, Any]]:
     """Each channel's newest record of those from before then, else its first."""
     newest: dict[str, dict[str, Any]] = {}
-    for row in sorted(records, key=lambda row: row["valid_from_at"] or 0):
+    for row in sorted(records, key=lambda row: (row["valid_from_at"] or 0, str(row.get("updated_at") or ""))):
         if row["channel"] not in newest or (row["valid_from_at"] or 0) < end_ms:
             newest[row["channel"]] = row
     return newest
 
 
-_RECORD: Final = ("channel", "sensor", "quantity", "height_m", "pair", "kind")
+_RECORD: Final = ("channel", "sensor", "quantity", "height_m", "pair", "kind", "updated_at")
 _SITE: Final = ("name", "owner", "latitude", "longitude", "elevation_m", "utc_offset_min")
 
 
 def rows_of(
     reader: LakeReader, table: str, columns: Sequence[str], gateway: str, missing: list[str]
 ) -> list[dict[str, Any]]:
-    """A mast's rows of ``sites`` or ``channels``, without the columns that one of an older version lacks.
-
-    Without the table none; ``missing`` gets why.
-    """
-    names = ", ".join(f"'{each}'" for each in columns)
+    """A mast's rows of ``sites`` or ``channels``; without the table none, and ``missing`` gets why."""
     try:
         return reader.read(
             table,
-            f"SELECT COLUMNS(lambda each: each IN ({names})), epoch_ms(valid_from) AS valid_from_at "  # noqa: S608
-            f"FROM {table} WHERE gateway = ?",
+            f"SELECT {', '.join(columns)}, epoch_ms(valid_from) AS valid_from_at FROM {table} "  # noqa: S608
+            "WHERE gateway = ?",
             [gateway],
         ).dicts()
     except CloudError as error:
@@ -281,3 +302,27 @@ _DETAILS: Final[dict[str, tuple[str, str]]] = {
         "ORDER BY lost DESC",
     ),
 }
+
+
+def records_in_force(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -> list[dict[str, Any]]:
+    """Records of channels that were in force in a time, each with those ``spans`` of its that reach into it.
+
+    From and to, in milliseconds since 1970; None is an unknown beginning, or no end yet. Raises Missing,
+    LakeError.
+    """
+    rows = reader.read(
+        "channels",
+        """SELECT channel, cal, sensor, quantity, unit, raw_unit, driver, slope, "offset", model, serial,
+            certificate, lab, height_m, boom_deg, pair, in_force, calibrated::VARCHAR AS calibrated,
+            expires::VARCHAR AS expires, epoch_ms(valid_from) AS from_at, epoch_ms(valid_to) AS to_at,
+            list_transform(periods, lambda each: [epoch_ms(each."begin"), epoch_ms(each."end")]) AS spans
+        FROM channels WHERE gateway = ? ORDER BY channel, valid_from""",
+        [gateway],
+    ).dicts()
+    for row in rows:
+        row["spans"] = [
+            (begin, end)
+            for begin, end in row["spans"] or [(row["from_at"], row["to_at"])]
+            if (begin or 0) < end_ms and (end is None or end > begin_ms)
+        ]
+    return [row for row in rows if row["spans"]]

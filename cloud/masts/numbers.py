@@ -99,21 +99,24 @@ def series(view: View, channel: str, begin_ms: int, end_ms: int, points: int = P
     """
     step = 1000 * view.span.interval_s
     step *= max(1, math.ceil((end_ms - begin_ms) / step / points))
+    phase = view.held.phase_ms
     kinds = {"wind_direction": VECTOR_MEAN, "precipitation": "sum(sum)", "energy": "sum(sum)"}
     value = kinds.get(
         view.channel.quantity, "sum(avg * count) / nullif(sum(count) FILTER (avg IS NOT NULL), 0)"
     )
     return view.held.read(
         f"""WITH buckets AS (
-            SELECT epoch_ms(interval_start) // {step} * {step} AS time, {value} AS value, min(min) AS low,
-                max(max) AS high, sum(n_good) AS good, sum(n_not_evaluated) AS not_evaluated,
-                sum(n_suspect) AS suspect, sum(n_fail) AS fail, sum(expected) AS due
+            SELECT (epoch_ms(interval_start) - {phase}) // {step} * {step} + {phase} AS time,
+                {value} AS value, min(min) AS low, max(max) AS high, sum(n_good) AS good,
+                sum(n_not_evaluated) AS not_evaluated, sum(n_suspect) AS suspect, sum(n_fail) AS fail,
+                sum(expected) AS due
             FROM statistics WHERE channel = ? AND epoch_ms(interval_start) >= {begin_ms} AND
                 epoch_ms(interval_start) < {end_ms} GROUP BY ALL
         )
         SELECT range AS time, value, low, high, good / due AS good, not_evaluated / due AS not_evaluated,
             suspect / due AS suspect, fail / due AS fail
-        FROM range({begin_ms // step * step}, {end_ms}, {step}) LEFT JOIN buckets ON time = range
+        FROM range({(begin_ms - phase) // step * step + phase}, {end_ms}, {step})
+        LEFT JOIN buckets ON time = range
         ORDER BY 1""",  # noqa: S608 - numbers and texts of ours
         [channel],
     )
@@ -163,6 +166,8 @@ IS_COVERED: Final = "version > 0 AND recovery >= 0.5"
 """Closed intervals with half of their samples and more."""
 IS_VALID: Final = f"{IS_COVERED} AND avg IS NOT NULL"
 """Closed intervals with a value of half of their samples and more."""
+LOWEST_M: Final = 0.1
+"""A cup below it isn't one that a profile is made of."""
 VALID: Final = f"FROM statistics WHERE channel = ? AND {IS_VALID}"
 
 
@@ -171,7 +176,7 @@ def weibull(mean: float | None, mean_cube: float | None) -> tuple[float, float] 
 
     None where there is none with k from 0.5 to 15.
     """
-    if not mean or not mean_cube:
+    if mean is None or mean_cube is None or mean <= 0 or mean_cube <= 0:
         return None
 
     def log_ratio(k: float) -> float:
@@ -193,7 +198,7 @@ def _weibull_below(speed: float, fitted: tuple[float, float] | None) -> float:
 def diurnal(view: View) -> Frame:
     """The channel by hour of the site's day, and by month where there are several.
 
-    Of directions without the band: about north they have no order.
+    Directions have no band: about north they have no order.
     """
     is_direction = view.channel.quantity == "wind_direction"
     mean = VECTOR_MEAN if is_direction else "avg(avg)"
@@ -217,7 +222,7 @@ def recovery(view: View) -> Frame:
 
 def shear(view: View) -> Frame:
     """Mean speed at each height where every cup was above 3 m/s, and the mean of ``mast``'s exponents."""
-    cups = [each for each in view.mast.of("wind_speed") if each.height_m]
+    cups = [each for each in view.mast.of("wind_speed") if (each.height_m or 0.0) >= LOWEST_M]
     primary = {each.height_m or 0.0: each for each in reversed(cups)}
     if len(primary) < 2:
         has = ", ".join(f"{each.name} at {each.height_m:g} m" for each in cups) or "none with a height"
@@ -318,15 +323,16 @@ def rain(view: View) -> Frame:
     that by the site's clock.
     """
     (name,) = view.need(precipitation=view.gauge)
-    span, step = view.span, 1000 * view.span.interval_s
+    span, step, phase = view.span, 1000 * view.span.interval_s, view.held.phase_ms
     length = 3_600_000 if span.end_ms - span.begin_ms <= 7 * DAY_MS else DAY_MS
     # A day begins at the site's midnight; an hour too, where local time is ahead by 5:45.
     ahead = 60_000 * view.mast.offset_min
+    first = -((phase - span.begin_ms) // step) * step + phase
     place = f"(start + {ahead}) // {length} * {length} - {ahead}"
     return view.held.read(
         f"""SELECT {place} AS time, sum(sum) AS sum_mm, count(sum) AS intervals, count(*) AS due,
             strftime(make_timestamp(1000 * (time + {ahead})), '%Y-%m-%d %H:%M') AS local
-        FROM (SELECT range AS start FROM range({-(-span.begin_ms // step) * step}, {span.end_ms}, {step}))
+        FROM (SELECT range AS start FROM range({first}, {span.end_ms}, {step}))
         LEFT JOIN (SELECT epoch_ms(interval_start) AS start, sum FROM statistics WHERE channel = ?)
             USING (start)
         GROUP BY ALL ORDER BY 1""",  # noqa: S608 - numbers and texts of ours

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -20,24 +21,24 @@ from deltalake.exceptions import DeltaError
 
 from cloud.config import StoreConfig
 from cloud.errors import CloudError
-from cloud.lake.clean_views import add_clean_view
 from cloud.lake.object_store import for_delta_rs
-from cloud.lake.tables import FILLED_BY, LakeError, Lakes, open_lakes, table_locations
+from cloud.lake.tables import FILLED_BY, LakeError, Lakes, add_clean_view, open_lakes, table_locations
 from cloud.lake.wind import add_wind_macros
+from cloud.wire.quantities import QUANTITIES, plausible_range
 
-STATISTICS: Final = {
-    "gateway": "VARCHAR", "channel": "VARCHAR", "interval_s": "INTEGER", "interval_start": "TIMESTAMPTZ",
-    "quantity": "VARCHAR", "unit": "VARCHAR", "avg": "DOUBLE", "min": "DOUBLE", "max": "DOUBLE",
-     "sd": "DOUBLE",
-    "gust": "DOUBLE", "count": "BIGINT", "expected": "DOUBLE", "recovery": "DOUBLE", "n_good": "BIGINT",
-    "n_not_evaluated": "BIGINT", "n_suspect": "BIGINT", "n_fail": "BIGINT", "version": "INTEGER",
-     "sum": "DOUBLE",
-}  # fmt: skip
-"""Columns that charts are made of; one that a lake of an older version lacks is null."""
-MAST: Final = {
-    "interval_start": "TIMESTAMPTZ", "turbulence_intensity": "MAP(VARCHAR, DOUBLE)", "shear_alpha": "DOUBLE",
-    "insolation": "DOUBLE", "air_density": "DOUBLE",
-}  # fmt: skip
+STATISTICS: Final = (
+    *("gateway", "channel", "interval_s", "interval_start", "quantity", "unit", "avg", "min", "max", "sd"),
+    *("gust", "count", "expected", "recovery", "n_good", "n_not_evaluated", "n_suspect", "n_fail"),
+    *("version", "sum"),
+)
+"""The columns that charts are made of."""
+MAST: Final = ("interval_start", "turbulence_intensity", "shear_alpha", "insolation", "air_density")
+STEEPEST: Final = 10.0
+FIGURES: Final = ("avg", "min", "max", "sd", "gust", "sum")
+_MOST_OF_MAST: Final = dict.fromkeys(("insolation", "air_density"), 1e6) | {"shear_alpha": STEEPEST}
+"""The bounds of values for the whole mast."""
+_MOST_OF_CHANNEL: Final = 1e6
+"""The bound of values by channel: the power of the strongest wind there was, in W/m2, is below it."""
 _HELD_ROWS: Final = 300_000
 """Rows of statistics that are held, at some 150 bytes each; the newest slice always is."""
 _HELD_SLICES: Final = 8
@@ -72,7 +73,7 @@ class Frame:
 class Span:
     """Which statistics: a mast, the intervals' length, and milliseconds since 1970 from and to, exclusive.
 
-    ``is_clean``: without what the cleaning log marks.
+    ``is_clean``: without what the cleaning log marks. ``channels``: of these alone, where there are too many.
     """
 
     gateway: str
@@ -80,6 +81,7 @@ class Span:
     begin_ms: int
     end_ms: int
     is_clean: bool = False
+    channels: tuple[str, ...] | None = None
 
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()) -> Frame:
@@ -102,7 +104,7 @@ class LakeReader:
         lakes: Lakes,
         gateways: Sequence[str] = ALL,
         *,
-        columns: Mapping[str, Mapping[str, str]] = MappingProxyType({"statistics": STATISTICS, "mast": MAST}),
+        columns: Mapping[str, Sequence[str]] = MappingProxyType({"statistics": STATISTICS, "mast": MAST}),
     ) -> None:
         self.lakes = lakes
         self._gateways = gateways
@@ -290,25 +292,65 @@ class MastSlice:
         )
         self._held.unregister("cleaning")
 
+    @cached_property
+    def phase_ms(self) -> int:
+        """How long after whole ones from midnight UTC intervals begin: by clocks of +05:30 half an hour."""
+        sql = "SELECT mode(epoch_ms(interval_start) % (1000 * interval_s)) FROM statistics"
+        return int(self.read(sql).rows[0][0] or 0)
+
     def read(self, sql: str, values: Sequence[Any] = ()) -> Frame:
-        """The answer to a query. Raises ``no_mast`` for ``mast`` where the lake has none that can be read."""
+        """The answer to a query. Raises ``no_mast`` for ``mast`` where the lake has none, LakeError."""
         with self._lock:
             try:
                 return answer(self._held, sql, values)
             except duckdb.CatalogException as error:
                 raise self._no_mast from error
+            except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
+                reason = str(error).partition("\n")[0]
+                raise LakeError(f"these statistics can't be put together: {reason}") from error
 
 
-def take(lake: duckdb.DuckDBPyConnection, table: str, wanted: Mapping[str, str], span: Span) -> Any:
-    """A mast's rows of a table, for Arrow; of the wanted columns one that isn't there is null."""
-    there = {row[0] for row in lake.execute(f"DESCRIBE {table}").fetchall()}
-    columns = ", ".join(
-        f'"{name}"::{kind} AS "{name}"' if name in there else f'NULL::{kind} AS "{name}"'
-        for name, kind in wanted.items()
-    )
+def _bound(at: int) -> str:
+    """SQL: the lower (0) or upper (1) bound of a row's quantity."""
+    known = " ".join(f"WHEN '{name}' THEN {plausible_range(name)[at]!r}" for name in QUANTITIES)
+    return f"CASE quantity {known} ELSE {plausible_range('')[at]!r} END"
+
+
+_IS_WILD: Final = " OR ".join(
+    f"{name} < {_bound(0)} OR {name} > {_bound(1)}" for name in ("avg", "min", "max")
+)  # fmt: skip
+"""NaN is more than any bound."""
+
+
+def plausible(name: str, table: str) -> str:
+    """SQL: a column's value; null what can't be, which a logger's file may have brought into the lake.
+
+    An interval with one reading that can't be has no figure left.
+    """
+    value = f'"{name}"'
+    if table == "statistics" and name in FIGURES:
+        value = f"CASE WHEN ({_IS_WILD}) IS NOT TRUE THEN {name} END"
+    elif name in _MOST_OF_MAST:
+        value = f"CASE WHEN abs({name}) <= {_MOST_OF_MAST[name]!r} THEN {name} END"
+    elif table == "mast" and name != "interval_start":
+        is_less = f"abs(each.value) <= {_MOST_OF_CHANNEL!r}"
+        value = f"map_from_entries(list_filter(map_entries({name}), lambda each: {is_less}))"
+    return f'{value} AS "{name}"'
+
+
+def take(lake: duckdb.DuckDBPyConnection, table: str, wanted: Sequence[str], span: Span) -> Any:
+    """A mast's rows of a table, for Arrow; what can't be is null."""
+    columns = ", ".join(plausible(name, table) for name in wanted)
+    chosen = [span.channels] if span.channels is not None and table == "statistics" else []
     return lake.sql(
         f"SELECT {columns} FROM {table} WHERE gateway = ? AND interval_s = ? "  # noqa: S608 - names of ours
+        f"{'AND channel IN (SELECT unnest(?)) ' if chosen else ''}"
         "AND interval_start >= make_timestamptz(?) AND interval_start < make_timestamptz(?) "
         "AND date BETWEEN CAST(make_timestamp(?) AS DATE) AND CAST(make_timestamp(?) AS DATE)",
-        params=[span.gateway, span.interval_s, *(1000 * each for each in (span.begin_ms, span.end_ms) * 2)],
+        params=[
+            span.gateway,
+            span.interval_s,
+            *chosen,
+            *(1000 * each for each in (span.begin_ms, span.end_ms) * 2),
+        ],
     ).to_arrow_table()

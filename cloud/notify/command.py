@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cloud.config import CloudConfig, load
 from cloud.errors import CloudError
 from cloud.kafka.topic_reader import TopicReader
-from cloud.notify.digest import Message
-from cloud.notify.sent import Sent
-from cloud.notify.target import Target
+from cloud.notify.target import Message, Sent, Target
 from cloud.values import CLOUD_CONFIG
 from cloud.wire.reading_records import ALERTS_TOPIC
 
@@ -81,7 +79,8 @@ class Sender:
     def __call__(self, text: Message) -> bool:
         """Whether it was taken; the reason where it wasn't is in no log, for it may have the URL."""
         try:
-            taken = self._open().notify(title=text.title, body=text.body)
+            # Else a mail takes the text for HTML: no line would end, and a `<b>` in an alert be markup.
+            taken = self._open().notify(title=text.title, body=text.body, body_format="text")
         except CloudError as error:
             log.warning("event=notify.no_url problem=%r", str(error))
             return False
@@ -101,15 +100,15 @@ class Sender:
 
 
 def _target(name: str, config: CloudConfig, send: Sender, state: Path) -> Target:
-    properties = config.kafka.properties()
+    properties, prefix = config.kafka.properties(), config.kafka.prefix
     # A group that the user's permissions as an analyst have.
-    group = f"{properties.get('sasl.username', 'fieldgate')}-notify-{name}"
+    group = f"{prefix}{properties.get('sasl.username', 'fieldgate')}-notify-{name}"
     return Target(
         name,
         config.notify[name],
         send,
         partial(Sent, state, name),
-        partial(TopicReader, config.kafka.servers, properties, group, {ALERTS_TOPIC: "latest"}),
+        partial(TopicReader, config.kafka.servers, properties, group, {prefix + ALERTS_TOPIC: "latest"}),
     )
 
 

@@ -1,17 +1,22 @@
 """One target's alerts from Kafka to people: read, held back, sent, and only then passed over.
 
 Invariants: an alert is read again after a restart until it has been sent or isn't wanted; a target that can't
-be reached holds back no other, since each has its own position in Kafka and its own thread.
+be reached holds back no other, since each has its own position in Kafka and its own thread. What a target has
+been sent is in a file: neither a restart nor a repeated record sends it again, but for one message when the
+process is killed between sending and storing.
 """
 
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -20,11 +25,116 @@ from cloud.backoff import Backoff
 from cloud.config.model import TargetConfig
 from cloud.errors import CloudError
 from cloud.kafka.topic_reader import KEEP_EVERY_S, Partition, TopicReader
-from cloud.notify.digest import Message, is_quiet, is_urgent, message, wanted
-from cloud.notify.sent import Sent
 from cloud.wire.alert_records import AlertRecord
 
 log = logging.getLogger(__name__)
+
+_KEPT_DAYS: Final = 30
+
+
+class Sent:
+    """Raises CloudError where the file can't be used."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self._path, self._target = path, target
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=10)
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS sent (target TEXT, id TEXT, state TEXT, at_s INTEGER, "
+                "PRIMARY KEY (target, id, state)) WITHOUT ROWID"
+            )
+        except (sqlite3.Error, OSError) as error:
+            raise self._problem(error) from error
+
+    def has(self, alert: str, state: str) -> bool:
+        """Whether the target has been sent this alert's state."""
+        try:
+            found = self._database.execute(
+                "SELECT 1 FROM sent WHERE target = ? AND id = ? AND state = ?", (self._target, alert, state)
+            )
+            return found.fetchone() is not None
+        except sqlite3.Error as error:
+            raise self._problem(error) from error
+
+    def add(self, alerts: Iterable[tuple[str, str]], now_s: int) -> None:
+        """Note alerts, by id and state; durable at its return. Old ones are forgotten."""
+        rows = [(self._target, *alert, now_s) for alert in alerts]
+        try:
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                self._database.executemany("INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)", rows)
+                self._database.execute("DELETE FROM sent WHERE at_s < ?", (now_s - _KEPT_DAYS * 86_400,))
+        except sqlite3.Error as error:
+            raise self._problem(error) from error
+
+    def close(self) -> None:
+        """End."""
+        self._database.close()
+
+    def _problem(self, error: Exception) -> CloudError:
+        return CloudError(f"{self._path}: {error}: --state names another place")
+
+
+_SHOWN: Final = 50
+"""Alerts in a message; the others are counted."""
+
+
+class Message(NamedTuple):
+    """One message to people."""
+
+    title: str
+    body: str
+
+
+def wanted(alert: AlertRecord, target: TargetConfig) -> bool:
+    """Whether a target is to get it at all; what late data raised is nobody's business at once."""
+    return (
+        not alert.historical
+        and (target.cleared or alert.state == "raised")
+        and (not target.severities or alert.severity in target.severities)
+        and any(fnmatchcase(alert.gateway, each) for each in target.gateways)
+    )
+
+
+def is_quiet(target: TargetConfig, now: datetime) -> bool:
+    """Whether ``now``, in the target's time zone, is in its quiet hours; they may go over midnight."""
+    if target.quiet is None:
+        return False
+    begin, end = target.quiet
+    at = now.time().replace(tzinfo=None)
+    return begin <= at < end if begin <= end else at >= begin or at < end
+
+
+def is_urgent(alert: AlertRecord, target: TargetConfig) -> bool:
+    """Whether it is sent in quiet hours too."""
+    return alert.severity in target.urgent
+
+
+def message(alerts: Sequence[AlertRecord]) -> Message:
+    """Alerts in one message, in the order in which they came; one that came twice stands there once."""
+    each = list({(alert.id, alert.state): alert for alert in alerts}.values())
+    counts = {state: sum(alert.state == state for alert in each) for state in ("raised", "cleared")}
+    gateways = list(dict.fromkeys(alert.gateway for alert in each))
+    where = gateways[0] if len(gateways) == 1 else f"{len(gateways)} gateways"
+    what = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    lines = [_line(alert) for alert in each[:_SHOWN]]
+    if len(each) > _SHOWN:
+        lines.append(f"and {len(each) - _SHOWN} more")
+    return Message(f"{where}: {what}", "\n".join(lines))
+
+
+def _line(alert: AlertRecord) -> str:
+    at = alert.cleared_at if alert.state == "cleared" and alert.cleared_at else alert.raised_at
+    channel = f" {alert.channel}" if alert.channel else ""
+    what = f"{alert.gateway}{channel} {alert.rule}, {_minute(at)}"
+    return f"{alert.state} {alert.severity}: {what}: {alert.detail}"
+
+
+def _minute(text: str) -> str:
+    return f"{text[:10]} {text[11:16]} UTC"
+
 
 _TURN_S: Final = 0.5
 _AGAIN_S: Final = (2.0, 300.0)
@@ -134,7 +244,7 @@ class Target:
             sent.add(((alert.id, alert.state) for alert in alerts), int(self._now().timestamp()))
             log.info("event=notify.sent target=%s alerts=%d", self.name, len(due))
             self._held = [each for each in self._held if each not in due]
-        # In quiet hours the rest is looked at again in each group's time.
+        # The rest is looked at again in each group's time, in quiet hours too.
         self._due_s = self._monotonic() + self._config.group_s if self._held else None
 
 

@@ -1,4 +1,4 @@
-"""``fieldgate report``: a mast's month as HTML or PDF. Needs the extra ``analyst``, a PDF ``report``."""
+"""``fieldgate report``: a mast's month as HTML or PDF. Needs the extra ``report``."""
 
 from __future__ import annotations
 

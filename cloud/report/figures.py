@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from cloud.masts.mast import Channel, Mast
 from cloud.masts.numbers import IS_VALID, VECTOR_MEAN, View, diurnal, shear, weibull
-from cloud.masts.reading import MAST, STATISTICS, Frame, Missing
+from cloud.masts.reading import MAST, STATISTICS, STEEPEST, Frame, Missing
 from cloud.report.month import Month, intervals_in
 
 HELD: Final = {
-    "statistics": STATISTICS | {"max_time": "TIMESTAMPTZ", "gust_time": "TIMESTAMPTZ", "n_missing": "BIGINT"},
-    "mast": MAST | dict.fromkeys(("wind_power_density", "pair_difference"), "MAP(VARCHAR, DOUBLE)"),
+    "statistics": (*STATISTICS, "max_time", "gust_time", "n_missing"),
+    "mast": (*MAST, "wind_power_density", "pair_difference"),
 }
 """Columns that a report holds, by table."""
 
@@ -175,8 +175,10 @@ def profile_exponent(view: MonthView) -> float | None:
     if len(points) < 2:
         return None
     x, y = (sum(each) / len(points) for each in zip(*points, strict=True))
-    slope: float = sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
-    return slope
+    spread = sum((a - x) ** 2 for a, _ in points)
+    slope: float = sum((a - x) * (b - y) for a, b in points) / spread if spread else math.inf
+    # Two cups a millimetre apart make any exponent of a small difference.
+    return slope if abs(slope) <= STEEPEST else None
 
 
 def by_hour(view: MonthView) -> tuple[list[Channel], list[list[float | None]]]:
@@ -221,12 +223,11 @@ def gaps(view: MonthView) -> Frame:
 
     A period of the whole mast, in which no channel has one, is of the channel ''.
     """
-    step = 1000 * view.view.span.interval_s
+    step, phase = 1000 * view.view.span.interval_s, view.view.held.phase_ms
+    first, end = (-((phase - each) // step) for each in (view.month.begin_ms, view.until_ms))
     return view.read(
-        f"""WITH slots AS (
-            SELECT range AS slot FROM range({-(-view.month.begin_ms // step)}, {-(-view.until_ms // step)})
-        ), measured AS (
-            SELECT channel, epoch_ms(interval_start) // {step} AS slot FROM statistics
+        f"""WITH slots AS (SELECT range AS slot FROM range({first}, {end})), measured AS (
+            SELECT channel, (epoch_ms(interval_start) - {phase}) // {step} AS slot FROM statistics
             WHERE version > 0 AND count > 0
         ), all_channels AS (SELECT DISTINCT channel FROM statistics),
         silent AS (SELECT '' AS channel, slot FROM slots ANTI JOIN measured USING (slot)),
@@ -238,8 +239,8 @@ def gaps(view: MonthView) -> Frame:
         ), islands AS (
             SELECT *, slot - row_number() OVER (PARTITION BY channel ORDER BY slot) AS island FROM absent
         )
-        SELECT channel, min(slot) * {step} AS begin_at, (max(slot) + 1) * {step} AS end_at,
-            count(*) AS intervals
+        SELECT channel, min(slot) * {step} + {phase} AS begin_at,
+            (max(slot) + 1) * {step} + {phase} AS end_at, count(*) AS intervals
         FROM islands GROUP BY channel, island ORDER BY intervals DESC, begin_at, channel"""  # noqa: S608
     )
 

@@ -34,8 +34,16 @@ def add(parent: ET.Element, child: Node) -> None:
         parent.text = (parent.text or "") + child
 
 
+_MOST_ROWS: Final = 250
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> ET.Element:
-    """A table whose first ``texts`` columns are to the left, as are those with a * before their name."""
+    """A table whose first ``texts`` columns are to the left, as are those with a * before their name.
+
+    It says how many of more than ``_MOST_ROWS`` rows are left out.
+    """
+    left_out = len(rows) - _MOST_ROWS
+    more = [tag("p", f"{left_out:,} more rows are left out.", class_="missing")] if left_out > 0 else []
     kinds = [None if at < texts or each.startswith("*") else "n" for at, each in enumerate(head)]
     return tag(
         "div",
@@ -55,17 +63,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) ->
                 "tbody",
                 *(
                     tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)))
-                    for row in rows
+                    for row in rows[:_MOST_ROWS]
                 ),
             ),
         ),
+        *more,
         class_="scroll",
         tabindex="0",
     )
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """With so many decimals; a dash for none, and thousands apart."""
+    """Writes a number with so many decimals; a dash for none, and thousands apart."""
     if value is None or value != value:
         return "–"
     text = f"{value:,.{digits}f}"

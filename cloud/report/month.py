@@ -20,7 +20,7 @@ class Month:
 
     @staticmethod
     def read(text: str) -> Month:
-        """Of a text such as 2026-11. Raises CloudError."""
+        """Reads a text such as 2026-11. Raises CloudError."""
         found = re.fullmatch(r"(\d{4})-(\d{2})", text, re.ASCII)
         if found is None or not (1970 < int(found[1]) < 9999 and 1 <= int(found[2]) <= 12):
             raise CloudError(f"--month {text[:40]} is no month such as 2026-11")

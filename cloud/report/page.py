@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloud.errors import CloudError
-from cloud.masts.mast import Mast, check_known, read_mast, read_site
+from cloud.masts.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site
 from cloud.masts.numbers import View, summary
 from cloud.masts.reading import LakeReader, Span
 from cloud.report import figures
@@ -32,7 +32,7 @@ def read_report(
     site = read_site(reader, gateway, asked.end_ms + _HALF_A_DAY_MS, missing)
     month = Month(asked.year, asked.month, int(site.get("utc_offset_min") or 0))
     try:
-        mast = read_mast(reader, gateway, month.begin_ms, month.end_ms)
+        mast = read_mast(reader, gateway, month.begin_ms, month.end_ms, most=MOST_CHANNELS)
     except CloudError as error:
         mast = Mast(gateway, (), (), 0, 0, site, (str(error), *missing))
     if not mast.channels:
@@ -44,7 +44,9 @@ def read_report(
         raise CloudError(f"--interval {interval_s}: the month's statistics have intervals of {there} seconds")
     chosen = interval_s or (600 if 600 in lengths else lengths[0])
     channel = mast.named(None) or mast.channels[0]
-    view = View(mast, reader, Span(gateway, chosen, month.begin_ms, month.end_ms), channel)
+    view = View(
+        mast, reader, Span(gateway, chosen, month.begin_ms, month.end_ms, channels=mast.chosen), channel
+    )
     (newest,) = view.held.read("SELECT epoch_ms(max(interval_start)) FROM statistics WHERE version > 0").rows[
         0
     ]

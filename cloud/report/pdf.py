@@ -6,12 +6,9 @@ from typing import Final
 
 from cloud.errors import CloudError
 
-_PACKAGE: Final = (
-    "a PDF needs the extra 'report': pip install 'fieldgate[report]'; -o FILE.html needs nothing"
-)
 _PANGO: Final = (
     "a PDF needs Pango: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 "
-    "fonts-dejavu-core; -o FILE.html needs nothing"
+    "fonts-dejavu-core; -o FILE.html doesn't"
 )
 
 
@@ -19,8 +16,6 @@ def require() -> None:
     """Raises CloudError with the command that installs what is missing."""
     try:
         import weasyprint  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise CloudError(_PACKAGE) from error
     except OSError as error:
         raise CloudError(f"{_PANGO} ({str(error).partition(chr(10))[0]})") from error
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud.lake.clean_views import IN_FORCE, WHOLE_MAST
-from cloud.masts.mast import within
+from cloud.lake.tables import IN_FORCE, WHOLE_MAST
+from cloud.masts.mast import records_in_force, within
 from cloud.masts.numbers import IS_VALID
 from cloud.masts.reading import Frame, LakeReader
-from cloud.masts.records import columns_of, in_force, select
 from cloud.report.figures import MonthView
 from cloud.report.month import Month
 
@@ -18,7 +17,7 @@ def calibrations(reader: LakeReader, gateway: str, month: Month) -> list[dict[st
 
     A beginning or an end outside the month, or unknown, is None. Raises Missing, LakeError.
     """
-    found = in_force(reader, gateway, month.begin_ms, month.end_ms)
+    found = records_in_force(reader, gateway, month.begin_ms, month.end_ms)
     for row in found:
         row["periods"] = [
             (begin if begin and begin > month.begin_ms else None, end if end and end < month.end_ms else None)
@@ -57,13 +56,11 @@ def flagged(reader: LakeReader, gateway: str, month: Month, interval_s: int) -> 
 
 def runs(reader: LakeReader, gateway: str, month: Month) -> list[dict[str, Any]]:
     """Runs of the gateway that reach into the month, and what they dropped, by reason."""
-    wanted = {"run": "", "state": "", "outbox_records": "", "drops_unknown": ""}
-    there = columns_of(reader, "runs")
-    drops = "map_entries(dropped_records)" if "dropped_records" in there else "NULL"
     return reader.read(
         "runs",
-        f"SELECT {select(reader, 'runs', wanted)}, {drops} AS drops, epoch_ms(started) AS begin_at, "  # noqa: S608
-        "epoch_ms(ended) AS end_at FROM runs WHERE gateway = ? AND started::TIMESTAMP < make_timestamp(?) "
+        "SELECT run, state, outbox_records, drops_unknown, map_entries(dropped_records) AS drops, "
+        "epoch_ms(started) AS begin_at, epoch_ms(ended) AS end_at FROM runs "
+        "WHERE gateway = ? AND started::TIMESTAMP < make_timestamp(?) "
         "AND (ended IS NULL OR ended::TIMESTAMP >= make_timestamp(?)) ORDER BY started",
         [gateway, 1000 * month.end_ms, 1000 * month.begin_ms],
     ).dicts()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from cloud.lake.clean_views import WHOLE_MAST
+from cloud.lake.tables import WHOLE_MAST
 from cloud.masts.mast import Mast
 from cloud.masts.numbers import distribution, insolation, shear, turbulence
 from cloud.masts.reading import Frame, LakeReader, Missing
@@ -207,7 +207,7 @@ def shear_and_turbulence(report: Report) -> Parts:
         notes.append("Turbulence of the highest cup, in bins of 1 m/s from three intervals on.")
     except Missing as error:
         notes.append(str(error))
-    parts = [tag("p", " ".join(notes), class_="note")]
+    parts = [tag("p", " ".join(dict.fromkeys(notes)), class_="note")]
     return [tag("div", *pictures, class_="pair"), tag("div", *tables, class_="pair"), *parts]
 
 
@@ -373,4 +373,4 @@ SECTIONS: Final[dict[str, Callable[[Report], Parts]]] = {
     "Redundant pairs": pairs, "Gaps and flagged periods": flagged, "Runs and losses": runs, "Alerts": alerts,
     "Cleaning log": cleaning,
 }  # fmt: skip
-"""In the report's order."""
+"""The sections in the report's order."""

@@ -14,16 +14,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from cloud.wire.fields import (
-    MAX_INT53,
-    InvalidFields,
-    check_label,
-    convert,
-    format_time,
-    split_object,
-    time_of,
-    to_json,
-)
+from cloud.wire.bounds import Degrees, HeightM, IntervalS, Number, Revision, is_day, is_within
+from cloud.wire.fields import InvalidFields, check_label, convert, format_time, split_object, time_of, to_json
 from cloud.wire.quantities import unit_problem
 from cloud.wire.reading_records import VERSION, GatewayId, Version
 
@@ -56,7 +48,7 @@ class Period:
 class ChannelRecord:
     """One channel with one calibration. Accuracy is ±(``accuracy`` in ``unit`` + ``accuracy_percent`` of it).
 
-    ``range`` is the sensor's own, in ``unit``; ``kind`` is the quantity's, which older gateways leave out.
+    ``range`` is the sensor's own, in ``unit``; ``kind`` is the quantity's.
     ``settings`` are the driver's options that shape the value, ``said`` is what the sensor reports of itself.
     ``extra`` holds fields that this version doesn't have.
     """
@@ -65,28 +57,28 @@ class ChannelRecord:
     sensor: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
     quantity: Annotated[str, Meta(pattern=r"^[a-z0-9_]{1,64}\Z")]
     cal: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
-    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)]
+    revision: Revision
     in_force: bool
     periods: tuple[Period, ...]
     unit: Annotated[str, Meta(min_length=1)]
     driver: Annotated[str, Meta(min_length=1)]
-    interval_s: Annotated[float, Meta(gt=0)]
-    range: tuple[float, float]
-    kind: str | None = None
+    interval_s: IntervalS
+    range: tuple[Number, Number]
+    kind: str
     raw_unit: str | None = None
-    slope: float | None = None
-    offset: float | None = None
+    slope: Number | None = None
+    offset: Number | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    accuracy: float | None = None
-    accuracy_percent: float | None = None
+    accuracy: Number | None = None
+    accuracy_percent: Number | None = None
     model: str | None = None
     serial: str | None = None
     certificate: str | None = None
     lab: str | None = None
     calibrated: date | None = None
     expires: date | None = None
-    height_m: float | None = None
-    boom_deg: float | None = None
+    height_m: HeightM | None = None
+    boom_deg: Degrees | None = None
     pair: str | None = None
     said: Mapping[str, Setting] = field(default_factory=dict)
     extra: Mapping[str, Any] | None = None
@@ -161,6 +153,8 @@ def parse_channel(payload: bytes) -> ChannelRecord:
         raise InvalidFields("WRONG_UNIT", problem)
     if record.range[0] >= record.range[1]:
         raise InvalidFields("OUT_OF_RANGE", "range must be a lower and a higher number")
+    if not (is_day(record.calibrated) and is_day(record.expires)):
+        raise InvalidFields("OUT_OF_RANGE", "calibrated and expires must be days of our time")
     _check_settings("settings", record.settings)
     _check_settings("said", record.said)
     if record.in_force and record.valid_to_us is not None:
@@ -186,6 +180,8 @@ def _check_settings(name: str, settings: Mapping[str, Setting]) -> None:
         check_label(name, key, MAX_LABEL)
         if isinstance(setting, str):
             check_label(f"{name}.{key}", setting, MAX_LABEL)
+        elif not is_within(setting):
+            raise InvalidFields("OUT_OF_RANGE", f"{name}.{key} is beyond all bounds")
 
 
 def _parsed(name: str, text: str | None) -> int | None:

@@ -15,10 +15,10 @@ import msgspec
 from cloud.wire.fields import InvalidFields, check_name, convert, load_object, time_of, to_json
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
-"""Of an id or an action."""
+"""The form of an id or an action."""
 TARGET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,127}", re.ASCII)
 """A relay, a sensor, or an MQTT topic without wildcards."""
-ACTIONS: Final = ("switch", "read", "interval", "reload", "self-test", "publish", "support-bundle")
+ACTIONS: Final = ("switch", "read", "interval", "reload", "self-test", "publish")
 """What a gateway can be commanded, as ``[commands] allow`` names it."""
 WITH_TARGET: Final = ("switch", "read", "interval", "publish")
 """Those of a relay, a sensor or a topic."""

@@ -2,7 +2,7 @@
 
 The structs of the records' modules have the fields and their types; msgspec decodes and encodes
 them. Whatever is not what it claims to be raises InvalidFields with a word for tables and a sentence for
-people; nothing is guessed. Of a key that stands twice in an object the last counts.
+people; nothing is guessed. The last counts of a key that stands twice in an object.
 
 Pure: no I/O, no clock.
 """
@@ -17,18 +17,16 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cloud.wire.bounds import FIRST_YEAR, LAST_YEAR, TIMES_US
+
 _RFC3339: Final = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WRITABLE_TIMES_US: Final = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""The years 1 to 9999 in UTC: no other time can be written in RFC 3339."""
 MAX_DEPTH: Final = 32
 """How deep an unknown field may be nested: a bound of our own, so that it doesn't depend on a stack's."""
 MAX_LABEL: Final = 64
 """Characters of a label that has no bound of its own."""
-MAX_INT53: Final = (1 << 53) - 1
-"""Exact in every JSON reader."""
 
 _NO_NUMBER: Final = re.compile(rb"NaN|Infinity")
 _REASONS: Final = (
@@ -73,8 +71,8 @@ def parse_time(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not RFC 3339 with a time zone")
     since = datetime.fromisoformat(text.upper()) - _EPOCH
     time_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    if time_us not in _WRITABLE_TIMES_US:
-        raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999 in UTC")
+    if time_us not in TIMES_US:
+        raise ValueError(f"{text[:40]!r} is outside the years {FIRST_YEAR} to {LAST_YEAR} in UTC")
     return time_us
 
 

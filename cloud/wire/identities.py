@@ -4,7 +4,6 @@ A run is ``{12 hex}-{20 hex}``: a nonce, and the beginning of HMAC-SHA256(key of
 A gateway's keys are derived from one master key, one for each generation, so nothing is stored to verify a
 run. ``gateway.identities`` has one record of each gateway: how many keys it was given, and what counted from
 when on. Both are decided by the record and by Kafka's time alone, so a replay decides as the first reading.
-In the strict mode each of a gateway's records is signed, and its run needn't be proven.
 
 Pure: no I/O, no clock.
 """
@@ -23,7 +22,6 @@ from msgspec import Meta
 
 from cloud.wire.fields import UNDECODABLE, InvalidFields, convert, format_time, split_object, time_of, to_json
 from cloud.wire.reading_records import GATEWAY_ID, MAX_PAYLOAD_BYTES, VERSION, GatewayId, RunId, Version
-from cloud.wire.signatures import Signature
 
 IDENTITIES_TOPIC: Final = "gateway.identities"
 IDENTITY: Final = "IDENTITY"
@@ -78,8 +76,6 @@ class Step(msgspec.Struct, frozen=True):
 
     from_us: int
     least: int | None
-    signed: bool = False
-    """Whether each record must be signed, by a key of that generation or a later one."""
 
 
 _OPEN: Final = Step(0, 0)
@@ -90,41 +86,29 @@ class IdentityRecord:
     """One gateway's: how many keys it was given, what counted when, oldest first, and its ``runs``.
 
     These were known before they had to prove themselves, and stay welcome: their backlogs may be long.
-    Signed are backlogs too, whatever their run, as a gateway signs what it sends: only those of ``unsigned``
-    needn't be.
     """
 
     gateway: GatewayId
     generation: Annotated[int, Meta(ge=1, le=_GENERATIONS)]
     steps: tuple[Step, ...] = ()
     runs: frozenset[RunId] = frozenset()
-    unsigned: frozenset[RunId] = frozenset()
 
     def at(self, time_us: int) -> Step:
         """What counts at a time of Kafka's."""
         return next((step for step in reversed(self.steps) if step.from_us <= time_us), _OPEN)
 
-    def wants_signature(self, run: str | None) -> bool:
-        """Whether what comes with a run must be signed, by what counts last."""
-        return bool(self.steps) and self.steps[-1].signed and run not in self.unsigned
-
     def to_json(self) -> bytes:
-        """The bytes of the record. What is about signatures is there where it is used alone."""
-        strict = {"signed": True}
-        steps = [
-            {"from": format_time(each.from_us), "least": each.least, **(strict if each.signed else {})}
-            for each in self.steps
-        ]
+        """The bytes of the record."""
+        steps = [{"from": format_time(each.from_us), "least": each.least} for each in self.steps]
         named = {"v": VERSION, "gateway": self.gateway, "generation": self.generation}
-        unsigned = {"unsigned": sorted(self.unsigned)} if self.unsigned else {}
-        return to_json({**named, "steps": steps, "runs": sorted(self.runs), **unsigned})
+        return to_json({**named, "steps": steps, "runs": sorted(self.runs)})
 
     @classmethod
     def from_json(cls, payload: bytes) -> Self:
         """The record in a message; unknown fields are ignored. Raises InvalidFields."""
         fields, _ = split_object(payload, MAX_PAYLOAD_BYTES, _NAMES)
         written = convert(fields, _Written).steps
-        steps = [Step(time_of("from", each.begin), each.least, each.signed) for each in written]
+        steps = [Step(time_of("from", each.begin), each.least) for each in written]
         if steps != sorted(steps, key=lambda step: step.from_us):
             raise InvalidFields("INCONSISTENT", "a step begins before the one that stands before it")
         return convert({**fields, "steps": steps}, cls)
@@ -133,7 +117,6 @@ class IdentityRecord:
 class _WrittenStep(msgspec.Struct):
     begin: str = msgspec.field(name="from")
     least: Annotated[int, Meta(ge=0, le=_GENERATIONS)] | None
-    signed: bool = False
 
 
 class _Written(msgspec.Struct):
@@ -143,7 +126,7 @@ class _Written(msgspec.Struct):
     steps: list[_WrittenStep]
 
 
-_NAMES: Final = ("v", "gateway", "generation", "steps", "runs", "unsigned")
+_NAMES: Final = ("v", "gateway", "generation", "steps", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +138,7 @@ class Identity:
 
     @classmethod
     def of(cls, record: IdentityRecord, master: str) -> Self:
-        """With the keys that the record counts."""
+        """Derives the keys that the record counts."""
         generations = range(1, record.generation + 1)
         return cls(record, tuple(gateway_key(master, record.gateway, each) for each in generations))
 
@@ -164,18 +147,15 @@ class Identity:
         return _generation(self.keys, self.record.gateway, run)
 
     def always(self, run: str) -> bool:
-        """Whether what came with a run is welcome at any time, signed or not."""
+        """Returns True if what came with a run is welcome at any time."""
         leasts = [step.least for step in self.record.steps]
-        if None in leasts or any(step.signed for step in self.record.steps):
+        if None in leasts:
             return False
         return run in self.record.runs or self.generation(run) >= max(filter(None, leasts), default=0)
 
-    def accepts(self, run: str | None, time_us: int, signature: Signature | None = None) -> bool:
+    def accepts(self, run: str | None, time_us: int) -> bool:
         """Whether what came with a run (None: with none) at a time of Kafka's is this gateway's."""
-        step = self.record.at(time_us)
-        if not step.signed or run in self.record.unsigned:
-            return self.proven(run, step.least)
-        return step.least is not None and self.signed(signature, step.least)
+        return self.proven(run, self.record.at(time_us).least)
 
     def proven(self, run: str | None, least: int | None) -> bool:
         """Whether a run is welcome where the least generation is this one (of ``Step``)."""
@@ -183,17 +163,28 @@ class Identity:
             return least == 0
         return run is not None and (run in self.record.runs or self.generation(run) >= least)
 
-    def signed(self, signature: Signature | None, least: int) -> bool:
-        """Whether a record is signed by a key of this generation or a later one."""
-        return signature is not None and any(map(signature.is_by, self.keys[max(least, 1) - 1 :]))
-
 
 class _Claimed(msgspec.Struct):
     gateway: GatewayId
     run: RunId
 
 
+class _ClaimedGateway(msgspec.Struct):
+    gateway: GatewayId
+
+
 _CLAIMED: Final = msgspec.json.Decoder(_Claimed)
+_CLAIMED_GATEWAY: Final = msgspec.json.Decoder(_ClaimedGateway)
+
+
+def claimed_gateway(payload: bytes | None) -> str | None:
+    """Which gateway a record of any kind claims to be of, whether or not it names a run."""
+    if payload is None or len(payload) > MAX_PAYLOAD_BYTES:
+        return None
+    try:
+        return _CLAIMED_GATEWAY.decode(payload).gateway
+    except UNDECODABLE:
+        return None
 
 
 def claimed_run(payload: bytes | None) -> tuple[str, str] | None:
@@ -212,8 +203,6 @@ class Identities:
 
     def __init__(self, known: Iterable[Identity] = ()) -> None:
         self._known: Mapping[str, Identity] = {each.record.gateway: each for each in known}
-        self.strict = any(step.signed for each in self._known.values() for step in each.record.steps)
-        """Whether some of them have to sign each record, or had to."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -223,21 +212,12 @@ class Identities:
         known = self._known.get(gateway)
         return known is not None and not known.always(run)
 
-    def accepts(
-        self, gateway: str, run: str | None, time_us: int, signature: Signature | None = None
-    ) -> bool:
+    def accepts(self, gateway: str, run: str | None, time_us: int) -> bool:
         """Whether what names this gateway is welcome, as of ``Identity.accepts``."""
         known = self._known.get(gateway)
-        return known is None or known.accepts(run, time_us, signature)
+        return known is None or known.accepts(run, time_us)
 
-    def counted(
-        self,
-        key: str | None,
-        payload: bytes | None,
-        time_us: int,
-        run: str | None = None,
-        signature: Signature | None = None,
-    ) -> str:
+    def counted(self, key: str | None, payload: bytes | None, time_us: int, run: str | None = None) -> str:
         """The gateway among whose rejects a record counts: the one that its key names; '' where it is nobody.
 
         One that has to prove itself is named by a record of its own alone, by the run in its value, or by
@@ -249,7 +229,7 @@ class Identities:
         if name not in self._known:
             return name
         gateway, run = claimed_run(payload) or (name, run)
-        return name if gateway == name and self.accepts(name, run, time_us, signature) else ""
+        return name if gateway == name and self.accepts(name, run, time_us) else ""
 
 
 NOBODY: Final = Identities()

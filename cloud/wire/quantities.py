@@ -35,7 +35,7 @@ class Quantity:
 
 
 Quantities = Mapping[str, Quantity]
-"""By name."""
+"""Quantities by name."""
 
 QUANTITIES: Final[Quantities] = {
     each.name: each
@@ -61,6 +61,26 @@ QUANTITIES: Final[Quantities] = {
     )
 }
 """Those that are built in. A name is never given another unit or kind: readings of it are kept for years."""
+
+
+_WIDEST: Final = 1e15
+"""The bound of a quantity that isn't built in: the cubes and sums of what is within this can't overflow."""
+
+
+def plausible_range(name: str) -> tuple[float, float]:
+    """What may enter statistics as good; what lies outside is the fault of a device or of a config.
+
+    Bounds are the records on Earth with some room: wind 113 m/s (Barrow Island 1996, a gust of 3 s),
+    temperature -89 to 57 Cel (Vostok, Furnace Creek), pressure 34 kPa on Everest and 108.5 at Tosontsengel.
+    A zero may drift by a hundredth of what the quantity can be. Directions may be written as -180 to 180, and
+    a state may be any number: neither's size is averaged.
+    """
+    known = QUANTITIES.get(name)
+    if known is None or known.kind == "state":
+        return -_WIDEST, _WIDEST
+    if known.kind == "direction":
+        return -known.upper, known.upper
+    return known.lower or -known.upper / 100.0, known.upper
 
 
 KIND: Final = "quantity_kind"

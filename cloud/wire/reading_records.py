@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from cloud.wire.bounds import MAX_MONO_MS, Count, HeightM, Number, PeriodMs, Seq
 from cloud.wire.fields import (
-    MAX_INT53,
     UNDECODABLE,
     InvalidFields,
     check_label,
@@ -40,7 +40,6 @@ STATUS_TOPIC: Final = "gateway.status"
 ALERTS_TOPIC: Final = "gateway.alerts"
 COMMANDS_TOPIC: Final = "gateway.commands"
 COMMAND_RESULTS_TOPIC: Final = "gateway.command-results"
-SUPPORT_TOPIC: Final = "gateway.support"
 READING_TOPIC_PREFIX: Final = "mqtt."
 
 GOOD, NOT_EVALUATED, SUSPECT, FAIL, MISSING = 1, 2, 3, 4, 9
@@ -71,8 +70,6 @@ OLDEST_TIME_US: Final = 946_684_800_000_000
 MAX_AHEAD_US: Final = 600_000_000
 """A reading may be this far ahead of its receipt (10 minutes)."""
 
-MAX_INT64: Final = (1 << 63) - 1
-_MAX_INT32: Final = (1 << 31) - 1
 GATEWAY_ID: Final = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 CHANNEL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\.[a-z0-9_]{1,64}", re.ASCII)
 RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
@@ -88,7 +85,6 @@ InvalidReading = InvalidFields
 
 Version = Annotated[int, Meta(ge=VERSION, le=VERSION)]
 """The field ``v`` of every record."""
-Seq = Annotated[int, Meta(ge=1, le=MAX_INT64)]
 GatewayId = Annotated[str, Meta(pattern=f"^{GATEWAY_ID.pattern}\\Z")]
 ChannelId = Annotated[str, Meta(pattern=f"^{CHANNEL_ID.pattern}\\Z")]
 RunId = Annotated[str, Meta(pattern=f"^{RUN_ID.pattern}\\Z")]
@@ -106,9 +102,9 @@ class ReadingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc
     quantity: str | None = None
     unit: str | None = None
     time: str
-    period_ms: Annotated[int, Meta(ge=1, le=_MAX_INT32)]
-    value: float | None
-    raw: float | None = None
+    period_ms: PeriodMs
+    value: Number | None
+    raw: Number | None = None
     raw_unit: str | None = None
     quality: Literal[1, 2, 3, 4, 9]
     reasons: tuple[str, ...]
@@ -118,12 +114,12 @@ class ReadingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc
     cal: str | None = None
     latitude: Annotated[float, Meta(ge=-90, le=90)] | None = None
     longitude: Annotated[float, Meta(ge=-180, le=180)] | None = None
-    altitude_m: float | None = None
+    altitude_m: HeightM | None = None
 
 
 class _SinceBoot(msgspec.Struct):
     boot: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}\Z")] | msgspec.UnsetType = msgspec.UNSET
-    mono_ms: Annotated[int, Meta(ge=0, le=MAX_INT53)] | msgspec.UnsetType = msgspec.UNSET
+    mono_ms: Annotated[int, Meta(ge=0, le=MAX_MONO_MS)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Claimed(msgspec.Struct):
@@ -271,14 +267,14 @@ def parse_reading(payload: bytes, received_us: int | None = None, *, unrepaired:
     """The reading in a payload.
 
     ``received_us`` is when it was received, microseconds since the epoch (Kafka's timestamp in the pipeline);
-    without it the future isn't checked. With ``unrepaired`` a reading that has ``boot`` and ``mono_ms`` may
+    without it the future isn't checked. An ``unrepaired`` reading that has ``boot`` and ``mono_ms`` may
     be of any time, for it will be another. Raises InvalidReading with the first problem found.
     """
     fields, extra = decode_fields(payload)
     check_constants(fields)
     if (fields.value is None) != (fields.quality == MISSING):
         raise InvalidReading("INCONSISTENT", "value is null exactly when quality is 9 (missing)")
-    # With a clock that is right they are fields like any other that this version doesn't have.
+    # They are fields like any other that this version doesn't have where the clock is right.
     boot, mono_ms = _since_boot(extra) if extra and fields.clock == UNSYNCED else (None, None)
     time_us = time_of("time", fields.time)
     if not unrepaired or boot is None or mono_ms is None:
@@ -308,15 +304,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     v: int = VERSION
     gateway: str
-    reason: str
+    reason: Annotated[str, Meta(pattern=f"^{_REASON.pattern}\\Z")]
     detail: str
     source: str
     received_at: str
     payload: bytes
-    payload_bytes: Annotated[int, Meta(ge=0, le=MAX_INT64)]
+    payload_bytes: Count
     sha256: str
     run: str
-    seq: int
+    seq: Count
 
 
 _LETTER_DECODER: Final = msgspec.json.Decoder(DeadLetter)

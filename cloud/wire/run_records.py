@@ -13,8 +13,9 @@ from typing import Annotated, Final, Self
 import msgspec
 from msgspec import Meta
 
+from cloud.wire.bounds import MAX_COUNT, Count, Number
 from cloud.wire.fields import InvalidFields, convert, split_object, time_of
-from cloud.wire.reading_records import MAX_INT64, MAX_PAYLOAD_BYTES, GatewayId, RunId
+from cloud.wire.reading_records import MAX_PAYLOAD_BYTES, GatewayId, RunId
 
 _RANGE: Final = re.compile(
     r"(?:(?P<gateway>[a-z0-9-]{1,63})/)?(?P<run>[A-Za-z0-9-]{1,64}) (?P<channel>[^ ]{1,200}) "
@@ -25,7 +26,6 @@ ENDS: Final = {"killed": 1, "stopped": 2}
 """States of a run that has ended; of two the higher one holds."""
 
 _Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,256}\Z")]
-_Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Unfinished:
 
     run: _Name
     end: str
-    lost_at_most_s: float
+    lost_at_most_s: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,17 @@ class RunRecord:
     gateway: GatewayId
     run: RunId
     state: _Name
-    last_seq: Mapping[_Name, _Count]
-    in_flight: _Count = 0
-    outbox_records: _Count = 0
+    last_seq: Mapping[_Name, Count]
+    in_flight: Count = 0
+    outbox_records: Count = 0
     previous_run: _Name | None = None
     dropped: tuple[DroppedRange, ...] = ()
-    dropped_records: Mapping[str, int] = field(default_factory=dict)
+    dropped_records: Mapping[str, Count] = field(default_factory=dict)
     drops_unknown: bool = False
     unfinished: tuple[Unfinished, ...] = ()
     boot: _Name | None = None
     started_us: int | None = None
-    revision: _Count = 0
+    revision: Count = 0
     reading_topics: tuple[str, ...] = ()
 
     @property
@@ -112,7 +112,7 @@ class DroppedFields(msgspec.Struct):
     """
 
     reason: _Name
-    count: _Count | None
+    count: Count | None
     ranges: list[str]
     more_unknown: bool = False
 
@@ -138,7 +138,7 @@ def reach(state: str, seqs: Iterable[int]) -> tuple[int, int]:
 def _range(gateway: str, reason: str, text: str) -> DroppedRange:
     """A range in a record of ``gateway``: ``run channel first-last``, another gateway's before its run."""
     found = _RANGE.fullmatch(text)
-    if found is None or int(found["last"]) > MAX_INT64:
+    if found is None or not 1 <= int(found["first"]) <= int(found["last"]) <= MAX_COUNT:
         raise InvalidFields("OUT_OF_RANGE", f"not a range of readings: {text!r:.100}")
     return DroppedRange(
         reason,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cloud.wire.number_set import NumberSet
-from cloud.wire.run_records import RunRecord
+from cloud.wire.run_records import ENDS, RunRecord
 
 GOING_ON: Final = ("running", "ended")
 """States of a run that may still issue readings."""
@@ -186,19 +186,28 @@ def named_runs(known: Known) -> set[str]:
     return named | {record.previous_run for record, _ in known.values() if record.previous_run is not None}
 
 
+def go_on(known: Known, since: int) -> list[str]:
+    """The runs that haven't ended, that none follows, and that have published since: of a gateway it is one.
+
+    Two are two gateways with one id, a cloned SD card for instance.
+    """
+    left = known.keys() - named_runs(known)
+    return sorted(run for run in left if known[run][0].state not in ENDS and known[run][1] >= since)
+
+
 def in_order(runs: Collection[str], known: Known) -> list[str]:
     """Each run after the one it names as its previous; chains by when they last published."""
     previous = {run: record.previous_run for run, (record, _) in known.items()}
+    named = set(previous.values())
     heads = sorted(
-        (run for run in runs if run not in previous.values()),
-        key=lambda run: known[run][1] if run in known else 0,
+        (run for run in runs if run not in named), key=lambda run: known[run][1] if run in known else 0
     )
     order: dict[str, None] = {}
     for head in heads:
-        chain: list[str] = []
+        chain: dict[str, None] = {}
         run: str | None = head
         while run is not None and run in runs and run not in chain and run not in order:
-            chain.append(run)
+            chain[run] = None
             run = previous.get(run)
         order.update(dict.fromkeys(reversed(chain)))
     order.update(dict.fromkeys(sorted(set(runs) - order.keys())))
@@ -206,7 +215,7 @@ def in_order(runs: Collection[str], known: Known) -> list[str]:
 
 
 def _begin_of_tail(seen: NumberSet, reported: int, issued: int) -> int:
-    """From which seq on a running channel's readings may be newer than its last record.
+    """Returns the seq from which on a running channel's readings may be newer than its last record.
 
     The last of what had been reported may have been on their way from the sampler to the ledger, uncounted.
     """

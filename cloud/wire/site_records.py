@@ -1,7 +1,7 @@
 """The record of a mast's site (``gateway.sites``), for the gateway and its readers.
 
-A gateway stands, at any time, at the site of its newest ``valid_from_us`` at or before that time. Of the
-records of one such beginning the highest ``revision`` counts. Pure: no I/O, no clock.
+A gateway stands, at any time, at the site of its newest ``valid_from_us`` at or before that time. The
+highest ``revision`` counts among records of one such beginning. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from cloud.wire.bounds import Revision
 from cloud.wire.channel_records import MAX_LABEL
-from cloud.wire.fields import MAX_INT53, check_label, convert, format_time, split_object, time_of, to_json
+from cloud.wire.fields import check_label, convert, format_time, split_object, time_of, to_json
 from cloud.wire.reading_records import VERSION, GatewayId, Version
 
 SITES_TOPIC: Final = "gateway.sites"
@@ -34,7 +35,7 @@ class SiteRecord:
 
     gateway: GatewayId
     valid_from_us: int
-    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)]
+    revision: Revision
     latitude: Annotated[float, Meta(ge=-90, le=90)]
     longitude: Annotated[float, Meta(ge=-180, le=180)]
     elevation_m: Annotated[float, Meta(ge=-500, le=9000)] | None = None

@@ -1,6 +1,6 @@
 """The status of a gateway (``gateway.status``, and retained on its local broker), for it and its readers.
 
-The topic keeps the last status of each gateway. For a run that was killed its broker publishes its last will,
+The topic keeps the last status of each gateway. The broker publishes the last will of a run that was killed,
 which the next run forwards as it is: a will of another run than the newest is no statement about the gateway
 now. Pure: no I/O, no clock.
 """
@@ -14,7 +14,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from cloud.wire.fields import MAX_INT53, check_label, convert, format_time, split_object, time_of, to_json
+from cloud.wire.bounds import Revision
+from cloud.wire.fields import check_label, convert, format_time, split_object, time_of, to_json
 from cloud.wire.reading_records import VERSION, GatewayId, RunId, Version
 
 ONLINE, OFFLINE = "online", "offline"
@@ -39,7 +40,7 @@ class StatusRecord:
     version: str | None = None
     clock: Annotated[str, Meta(pattern=r"^(?:synced|unsynced)\Z")] | None = None
     uplink: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")] | None = None
-    revision: Annotated[int, Meta(ge=1, le=MAX_INT53)] = 0
+    revision: Revision = 0
     extra: Mapping[str, Any] | None = None
 
     @property

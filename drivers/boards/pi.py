@@ -92,7 +92,7 @@ class PiBoard:
         return ChipOutput(self._kernel, pin, high=high, pull_up=pull_up)
 
     def pin_user(self, pin: int) -> str | None:
-        """By the kernel. Raises BoardError."""
+        """Returns the program that holds the pin, as the kernel names it. Raises BoardError."""
         return pin_user(self._kernel, pin)
 
     def i2c(self) -> I2cBus:

@@ -23,7 +23,7 @@ from drivers.option_docs import Meaning
 class SimulatedOptions:
     """Event time begins at ``start`` (RFC 3339; now without it) and never runs ahead of real time.
 
-    So a ``speed`` above 1 takes effect until a ``start`` in the past has caught up.
+    A ``speed`` above 1 takes effect until a ``start`` in the past has caught up.
     """
 
     seed: Annotated[int, Ge(0), Meaning("the same seed makes the same weather")] = 1

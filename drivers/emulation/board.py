@@ -1,32 +1,317 @@
-"""A board whose chips, lines and pins stand in an environment and run beneath the real libraries."""
+"""A board whose chips, lines and pins stand in an environment and run beneath the real libraries.
+
+- DHT11: its data line has 81 durations in µs, starting low, as Adafruit's bit-banging reader sees them.
+  Source: DHT11 datasheet: 50 µs low before each bit, then 26-28 µs high for 0 or 70 µs for 1.
+- I2C: a bus with emulated devices, as busio.I2C offers it.
+- IIO: the kernel's devices, attributes whose texts are made from the environment's values.
+- Outputs: a released pin keeps its level; other processes, and people, see it in a file too.
+- 1-Wire: what w1_therm prints of each thermometer's nine bytes.
+- gpsd: the line stream over a receiver that reports once a second of event time (gpsd_json(5)).
+"""
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
+import threading
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Final
 
 from drivers.ads1115 import adc_pins
 from drivers.driver_type import I2cDevice, Remove, Words
 from drivers.emulation.ads1115 import EmulatedAds1115, Volts
-from drivers.emulation.dht import Air, EmulatedDht11
 from drivers.emulation.environment import SECOND_NS, Environment
 from drivers.emulation.faults import Fault, Faults
 from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
-from drivers.emulation.gpsd import EmulatedGpsd, Locate
-from drivers.emulation.i2c import EmulatedI2c
-from drivers.emulation.iio import Attribute, EmulatedIio
 from drivers.emulation.modbus import EmulatedModbus
-from drivers.emulation.outputs import EmulatedOutput, OutputLevels
 from drivers.emulation.stepped_clock import SteppedClock
-from drivers.emulation.w1 import EmulatedW1, Scratchpad
 from drivers.generic.modbus_port import ModbusPort
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines
-from drivers.interface import EdgeCounter, FittedSensor, OutputPin, ReadError
+from drivers.interface import BoardError, EdgeCounter, FittedSensor, IioDevice, OutputPin, Position, ReadError
 from drivers.registry import BrokenDriverError, driver_type, guarded
+
+Locate = Callable[[int], Position | None]
+"""Where the receiver is at an instant; None without a fix."""
+
+
+class EmulatedGpsd:
+    """One client's connection. Event time waits with its reader, so a wait for more times out at once."""
+
+    def __init__(self, now_ns: Callable[[], int], locate: Locate) -> None:
+        self._now_ns = now_ns
+        self._locate = locate
+        self._lines = [_line({"class": "VERSION", "release": "3.25", "proto_major": 3, "proto_minor": 15})]
+        self._watching = False
+        self._reported_ns = -1
+
+    def write(self, line: bytes) -> None:
+        """Take a request; ``?WATCH`` starts or ends the reports."""
+        if line.startswith(b"?WATCH="):
+            self._watching = bool(json.loads(line.removeprefix(b"?WATCH=")).get("enable", True))
+            self._lines.append(
+                _line({"class": "DEVICES", "devices": [{"class": "DEVICE", "path": "/dev/gps0"}]})
+            )
+            self._lines.append(_line({"class": "WATCH", "enable": self._watching, "json": True}))
+
+    def readline(self, timeout_s: float) -> bytes:
+        """The next line. Raises TimeoutError at once where there is none."""
+        second_ns = self._now_ns() // SECOND_NS * SECOND_NS
+        if not self._lines and self._watching and second_ns != self._reported_ns:
+            self._reported_ns = second_ns
+            self._lines.append(_report(second_ns, self._locate(second_ns)))
+        if not self._lines:
+            raise TimeoutError(f"nothing new within {timeout_s} s")
+        return self._lines.pop(0)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._watching = False
+
+
+def _report(time_ns: int, position: Position | None) -> bytes:
+    time = datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    report: dict[str, object] = {"class": "TPV", "device": "/dev/gps0", "time": time}
+    if position is None:
+        return _line({**report, "mode": 1})
+    latitude, longitude, altitude_m = position
+    report |= {"mode": 2 if altitude_m is None else 3, "lat": latitude, "lon": longitude}
+    if altitude_m is not None:
+        report["altMSL"] = altitude_m
+    return _line(report)
+
+
+def _line(report: dict[str, object]) -> bytes:
+    return json.dumps(report, separators=(",", ":")).encode() + b"\n"
+
+
+Scratchpad = Callable[[], bytes | None]
+"""A thermometer's nine bytes now; None where it is dead, and doesn't answer."""
+
+
+class EmulatedW1:
+    """Thermometers by their id."""
+
+    def __init__(self) -> None:
+        self.slaves: dict[str, Scratchpad] = {}
+        self._right: dict[str, bytes] = {}
+
+    def devices(self) -> tuple[str, ...]:
+        """Those that answer, and the bus's own master."""
+        return (*(device for device, slave in self.slaves.items() if slave() is not None), "w1_bus_master1")
+
+    def read(self, device: str) -> str:
+        """What ``w1_slave`` prints. Raises OSError where no such thermometer answers."""
+        found = self.slaves[device]() if device in self.slaves else None
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", f"{device}/w1_slave")
+        good = _crc(found[:8]) == found[8]
+        if good:
+            self._right[device] = found
+        # As the kernel does, which keeps the last bytes that were right.
+        kept = self._right.get(device, bytes(9))
+        millidegrees = int.from_bytes(kept[:2], "little", signed=True) * 1000 // 16
+        words = f"{found.hex(' ')} : crc={_crc(found[:8]):02x} {'YES' if good else 'NO'}"
+        return f"{words}\n{kept.hex(' ')} t={millidegrees}\n"
+
+
+def _crc(data: bytes) -> int:
+    crc = 0
+    for bit in (byte >> place & 1 for byte in data for place in range(8)):
+        crc = crc >> 1 ^ (0x8C if (crc ^ bit) & 1 else 0)
+    return crc
+
+
+class OutputLevels:
+    """Whether each pin that was ever driven is high, by BCM number."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        """``file`` keeps the levels over the process's end. Raises BoardError where it is no such file."""
+        self.high: dict[int, bool] = {}
+        self.claimed: set[int] = set()
+        self._file = file
+        if file is not None and file.exists():
+            try:
+                self.high = {int(pin): bool(high) for pin, high in json.loads(file.read_text()).items()}
+            except (OSError, ValueError, AttributeError) as error:
+                raise BoardError(f"{file}: holds no pins' levels ({error}): delete it") from error
+
+    def put(self, pin: int, *, high: bool) -> None:
+        """Drive a pin. Raises BoardError."""
+        self.high[pin] = high
+        if self._file is None:
+            return
+        new = self._file.with_name(f"{self._file.name}.new")
+        try:
+            new.write_text(json.dumps(self.high) + "\n")
+            new.replace(self._file)
+        except OSError as error:
+            raise BoardError(f"{self._file}: can't be written ({error.strerror})") from error
+
+
+class EmulatedOutput:
+    """One pin as an output."""
+
+    def __init__(self, levels: OutputLevels, inputs: Container[int], pin: int, *, high: bool) -> None:
+        """Claim the pin at a level; ``inputs`` are pins that are claimed otherwise. Raises BoardError."""
+        if pin in inputs or pin in levels.claimed:
+            raise BoardError(f"BCM pin {pin} is in use")
+        self._levels = levels
+        self._pin = pin
+        levels.put(pin, high=high)
+        levels.claimed.add(pin)
+
+    def set(self, *, high: bool) -> None:
+        """Drive a level. Raises BoardError."""
+        self._levels.put(self._pin, high=high)
+
+    def close(self) -> None:
+        """Release the pin."""
+        self._levels.claimed.discard(self._pin)
+
+
+Attribute = Callable[[], str | None]
+"""An attribute's text now; None where the sensor behind it is dead."""
+
+
+class EmulatedIio:
+    """Devices that come and go, each with its last attribute: one for each name and place."""
+
+    def __init__(self) -> None:
+        self._attributes: Mapping[tuple[IioDevice, str], Attribute] = {}
+
+    def add(self, name: str, place: str | None, attributes: Mapping[str, Attribute]) -> Callable[[], None]:
+        """Attributes of a device; calling the result removes them."""
+        node = f"iio:{name}" if place is None else f"iio:{name}@{place}"
+        device = IioDevice(node, name, (node,) if place is None else (place, node))
+        added = {(device, attribute): text for attribute, text in attributes.items()}
+        # A new mapping each time: a sampler may be iterating over the old one.
+        self._attributes = {**self._attributes, **added}
+
+        def remove() -> None:
+            self._attributes = {key: text for key, text in self._attributes.items() if key not in added}
+
+        return remove
+
+    def devices(self) -> tuple[IioDevice, ...]:
+        """The devices there are now."""
+        return tuple(dict.fromkeys(device for device, _ in self._attributes))
+
+    def attributes(self, node: str) -> tuple[str, ...]:
+        """The names of a device's attributes. Raises OSError where it has gone."""
+        found = sorted(attribute for device, attribute in self._attributes if device.node == node)
+        if not found:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", node)
+        return tuple(found)
+
+    def read(self, node: str, attribute: str) -> str:
+        """An attribute's text. Raises OSError as the kernel does: EIO where the sensor is dead."""
+        for (device, name), text in self._attributes.items():
+            if (device.node, name) == (node, attribute):
+                found = text()
+                if found is None:
+                    raise OSError(errno.EIO, "Input/output error", f"{node}/{attribute}")
+                return found
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", f"{node}/{attribute}")
+
+
+class EmulatedI2c:
+    """A bus over devices by address; an address without a device raises OSError like Linux does."""
+
+    def __init__(self, devices: Mapping[int, I2cDevice]) -> None:
+        self.devices = dict(devices)
+        self._lock = threading.Lock()
+
+    def try_lock(self) -> bool:
+        """Lock the bus, if it is free."""
+        return self._lock.acquire(blocking=False)
+
+    def unlock(self) -> None:
+        """Unlock the bus."""
+        self._lock.release()
+
+    def writeto(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
+        """Write bytes to a device."""
+        self._device(address).write(bytes(buffer[start:end]))
+
+    def readfrom_into(self, address: int, buffer: Any, *, start: int = 0, end: int | None = None) -> None:
+        """Read bytes from a device."""
+        stop = len(buffer) if end is None else end
+        buffer[start:stop] = self._device(address).read(stop - start)
+
+    def writeto_then_readfrom(
+        self,
+        address: int,
+        out_buffer: Any,
+        in_buffer: Any,
+        *,
+        out_start: int = 0,
+        out_end: int | None = None,
+        in_start: int = 0,
+        in_end: int | None = None,
+    ) -> None:
+        """Write, then read, in one go."""
+        self.writeto(address, out_buffer, start=out_start, end=out_end)
+        self.readfrom_into(address, in_buffer, start=in_start, end=in_end)
+
+    def _device(self, address: int) -> I2cDevice:
+        device = self.devices.get(address)
+        if device is None:
+            raise OSError(121, f"no device answers at 0x{address:02x}")
+        return device
+
+
+_LOW_US, _ZERO_US, _ONE_US = 50, 27, 70
+_SIGN: Final = 0x80
+
+Air = tuple[float, float]
+"""Temperature in °C and relative humidity in %."""
+
+
+def dht11_frame(temperature_c: float, humidity_pct: float) -> bytes:
+    """The five bytes of a conversion, to tenths; what a frame can't hold is clipped as the sensor does."""
+    humidity_tenths = max(0, min(1000, round(humidity_pct * 10)))
+    temperature_tenths = max(-1279, min(1279, round(temperature_c * 10)))
+    humidity, humidity_rest = divmod(humidity_tenths, 10)
+    temperature, temperature_rest = divmod(abs(temperature_tenths), 10)
+    sign = _SIGN if temperature_tenths < 0 else 0
+    body = bytes([humidity, humidity_rest, temperature, temperature_rest | sign])
+    return body + bytes([sum(body) & 0xFF])
+
+
+def frame_edges(frame: bytes) -> array[int]:
+    """The line's durations for a frame, most significant bit first, with the closing low."""
+    durations = array("H")
+    for byte in frame:
+        for bit in range(7, -1, -1):
+            durations.append(_LOW_US)
+            durations.append(_ONE_US if byte >> bit & 1 else _ZERO_US)
+    durations.append(_LOW_US)
+    return durations
+
+
+class EmulatedDht11:
+    """The sensor: each request reads the conversion begun by the one before and begins the next.
+
+    The first request reads the conversion of power-up. Without air the line stays silent.
+    """
+
+    def __init__(self, power_up: Air | None, air: Callable[[], Air | None]) -> None:
+        self._air = air
+        self._converted = power_up
+        self._lock = threading.Lock()
+
+    def edges(self) -> array[int]:
+        """The line's durations after a request."""
+        with self._lock:
+            answer, self._converted = self._converted, self._air()
+        return array("H") if answer is None else frame_edges(dht11_frame(*answer))
+
 
 log = logging.getLogger(__name__)
 

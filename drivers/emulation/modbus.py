@@ -10,7 +10,8 @@ from typing import Final
 from drivers.driver_type import Remove, Words
 from drivers.generic.modbus_port import ModbusPort
 
-_TABLES: Final = {3: "holding", 4: "input"}
+_TABLES: Final = {1: "coil", 2: "discrete", 3: "holding", 4: "input"}
+_LAST_OF_BITS: Final = 2
 _ILLEGAL_FUNCTION, _ILLEGAL_ADDRESS = 1, 2
 
 _Device = list[tuple[Words, Callable[[], bool]]]
@@ -98,6 +99,10 @@ def respond(request: bytes, words: dict[tuple[str, int], int]) -> bytes:
     asked = [words.get((table, address)) for address in range(first, first + count)]
     if all(word is None for word in asked):
         return bytes([function | 0x80, _ILLEGAL_ADDRESS])
+    if function <= _LAST_OF_BITS:
+        bits = sum(1 << at for at, bit in enumerate(asked) if bit)
+        size = (count + 7) // 8
+        return bytes([function, size]) + bits.to_bytes(size, "little")
     return struct.pack(f">BB{count}H", function, 2 * count, *(word or 0 for word in asked))
 
 

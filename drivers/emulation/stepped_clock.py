@@ -3,7 +3,8 @@
 Event time stands still while any joined sampler works. Once all of them wait, it moves to the earliest
 instant waited for, and the pulses in between are made before a sampler wakes. So elapsed time is exact, and
 no reading depends on how the threads are scheduled. One lock guards everything; a waiting thread makes the
-step.
+step. The samplers of an instant go one after the other, unless one hangs: together, each would wait for
+the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from typing import Final
 Crossing = Callable[[int, int], None]
 """Called with (t0, t1) before event time moves across [t0, t1)."""
 
+_LONGEST_TURN_S: Final = 2.0
+"""A sampler whose turn doesn't come for so long of real time begins beside the others."""
+
 
 class SteppedClock:
     """Event time from ``start_ns`` to ``end_ns`` (for ever if None), at most ``speed`` times real time.
 
     The schedule is absolute, from ``anchor_s`` (``time.monotonic()``) or the first step on: time lost to slow
-    samplers is caught up. With ``now_ns`` (real time) event time never runs ahead of it: nothing can be
-    sampled in the future.
+    samplers is caught up. Event time never runs ahead of ``now_ns`` (real time), where that is given: nothing
+    can be sampled in the future.
     """
 
     synced = True
@@ -43,10 +47,12 @@ class SteppedClock:
         self._real_now_ns: Final = now_ns
         self._event_ns = start_ns
         self._anchor_s = anchor_s
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._joined = 0
-        self._waiting: dict[object, int] = {}
-        self._pacing = False
+        # Each waits on a condition of its own. Those released are in ``_due`` until it is their turn.
+        self._waiting: dict[threading.Condition, int] = {}
+        self._due: list[threading.Condition] = []
+        self._pacing: threading.Condition | None = None
         self._stopped = False
 
     def now_ns(self) -> int:
@@ -63,14 +69,15 @@ class SteppedClock:
 
     def join(self) -> None:
         """Count one more sampler."""
-        with self._changed:
+        with self._lock:
             self._joined += 1
 
     def leave(self) -> None:
         """Count one sampler less; the others may go on without it."""
-        with self._changed:
+        with self._lock:
             self._joined -= 1
-            self._changed.notify_all()
+            self._end_turn()
+            self._notify_all()
 
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """Whether the environment has all of [start_ns, end_ns)."""
@@ -80,7 +87,7 @@ class SteppedClock:
         self, time_ns: int, offset_ns: int | None = None, unless: threading.Event | None = None
     ) -> bool:
         """Block until event time has come; False at once beyond the environment's end."""
-        with self._changed:
+        with self._lock:
             if not self.covers(time_ns, time_ns):
                 return False
             if time_ns > self._event_ns:
@@ -89,47 +96,68 @@ class SteppedClock:
 
     def wake(self) -> None:
         """Make every waiter check its ``unless``."""
-        with self._changed:
-            self._changed.notify_all()
+        with self._lock:
+            self._notify_all()
 
     def stop(self) -> None:
         """Wake every waiter with False, for good."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
-            self._changed.notify_all()
+            self._notify_all()
 
     def _await_release(self, time_ns: int, unless: threading.Event | None) -> None:
-        waiter = object()
+        waiter = threading.Condition(self._lock)
         self._waiting[waiter] = time_ns
-        if self._pacing:
+        self._end_turn()
+        if self._pacing is not None:
             # This instant may be earlier than the one paced for.
-            self._changed.notify_all()
+            self._pacing.notify()
         try:
             while (
-                waiter in self._waiting and not self._stopped and not (unless is not None and unless.is_set())
+                (waiter in self._waiting or waiter in self._due)
+                and not self._stopped
+                and not (unless is not None and unless.is_set())
             ):
-                if self._pacing or len(self._waiting) < self._joined:
-                    self._changed.wait()
+                if waiter in self._due or self._pacing is not None or len(self._waiting) < self._joined:
+                    if not waiter.wait(_LONGEST_TURN_S) and waiter in self._due:
+                        # The one before hangs in its driver.
+                        break
                 else:
-                    self._pace_or_step()
+                    self._pace_or_step(waiter)
         finally:
             self._waiting.pop(waiter, None)
+            if waiter in self._due:
+                self._due.remove(waiter)
 
-    def _pace_or_step(self) -> None:
+    def _pace_or_step(self, waiter: threading.Condition) -> None:
         target_ns = min(self._waiting.values())
         delay_s = self._delay_s(target_ns)
         if delay_s > 0:
-            self._pacing = True
+            self._pacing = waiter
             try:
-                self._changed.wait(delay_s)
+                waiter.wait(delay_s)
             finally:
-                self._pacing = False
+                self._pacing = None
             return
         self._crossing(self._event_ns, target_ns)
         self._event_ns = target_ns
-        for released in [each for each, until_ns in self._waiting.items() if until_ns <= target_ns]:
+        self._due = [each for each, until_ns in self._waiting.items() if until_ns <= target_ns]
+        for released in self._due:
             del self._waiting[released]
-        self._changed.notify_all()
+        if waiter in self._due:
+            # It is awake: its turn is the first.
+            self._due.remove(waiter)
+        else:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """A sampler has done its work of this instant: the next one's turn."""
+        if self._due:
+            self._due.pop(0).notify()
+
+    def _notify_all(self) -> None:
+        for each in (*self._waiting, *self._due):
+            each.notify()
 
     def _delay_s(self, target_ns: int) -> float:
         now = time.monotonic()

@@ -1,7 +1,8 @@
 """Any sensor on an ADS1115: a voltage, or the current of a 4-20 mA loop as the voltage over a shunt.
 
-The value is slope · signal + offset, or from a table of points. The signal is in V at the sensor's output, in
-mA where there is a shunt. A signal that the sensor can't give is a broken wire or a short: no value then.
+The value is slope · signal + offset, or from a table of points with lines between them. The signal is in V at
+the sensor's output, in mA where there is a shunt. A signal that the sensor can't give is a broken wire or a
+short: no value then.
 
 Source for loops: NAMUR NE 43. 3.8 to 20.5 mA are measurements; at 3.6 mA and below, and from 21 mA on, the
 transmitter reports a failure, or the loop is broken.
@@ -9,8 +10,9 @@ transmitter reports a failure, or the loop is broken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Final
 
 from annotated_types import Ge, Gt, Le
@@ -25,9 +27,45 @@ from drivers.driver_type import (
     Remove,
     refuse_sum,
 )
-from drivers.generic.transfer import interpolate, invert, table_problem
 from drivers.interface import Board, Channel, FittedSensor, Located, Measurement, ReadError
 from drivers.option_docs import Meaning, MeasuredQuantity
+
+Point = tuple[float, float]
+"""A signal, and the value it stands for."""
+
+
+def interpolate(points: Sequence[Point], signal: float) -> float:
+    """The value at a signal, on the straight lines through points that rise in their signals.
+
+    The first or last line goes on beyond the table: nothing is clamped, and the ranges flag it.
+    """
+    lines = tuple(pairwise(points))
+    (left, low), (right, high) = next((line for line in lines if signal <= line[1][0]), lines[-1])
+    return low + (high - low) * (signal - left) / (right - left)
+
+
+def invert(points: Sequence[Point], value: float) -> float:
+    """The lowest signal with a value; of a value beyond the table on its first or last line.
+
+    Where that line is flat the signal at the table's end: no other has a value as near.
+    """
+    for (left, low), (right, high) in pairwise(points):
+        if low == value or min(low, high) < value <= max(low, high):
+            return left if low == value else left + (right - left) * (value - low) / (high - low)
+    ends = (points[0], points[1]), (points[-1], points[-2])
+    (end, last), (inner, before) = min(ends, key=lambda line: abs(line[0][1] - value))
+    return end if last == before else end + (inner - end) * (value - last) / (before - last)
+
+
+def table_problem(points: Sequence[Point]) -> str | None:
+    """What is wrong with a table, or None."""
+    if len(points) < 2:
+        return "needs two points at least, as in [[4, 0], [20, 10]]"
+    for (left, _), (right, _) in pairwise(points):
+        if right <= left:
+            return f"must rise in its signals: {right:g} comes after {left:g}"
+    return None
+
 
 BROKEN_LOOP_MA: Final = (3.6, 21.0)
 MEASURED_MA: Final = (3.8, 20.5)
@@ -124,7 +162,7 @@ def signal_fault(signal: float, options: AnalogOptions) -> str | None:
 
 
 def loop_reasons(signal: float, options: AnalogOptions) -> tuple[str, ...]:
-    """Of a loop's current: a transmitter at the end of its own range (NE 43) measures no more."""
+    """Judges a loop's current: a transmitter at the end of its own range (NE 43) measures no more."""
     if options.shunt_ohm is None or options.signal_range is not None:
         return ()
     if signal < MEASURED_MA[0]:

@@ -22,8 +22,10 @@ from annotated_types import Ge, Le
 from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, OptionError, Remove
 from drivers.generic.modbus_port import ModbusPort, ModbusRegisters
 from drivers.generic.modbus_registers import (
+    BITS,
     SCALE_LIMIT,
     Block,
+    ByteOrder,
     RegisterType,
     Table,
     WordOrder,
@@ -50,11 +52,11 @@ from drivers.option_docs import Meaning, MeasuredQuantity
 from drivers.running_total import Total, added
 
 _PATIENCE: Final = 3
-"""So many requests in a row stay unanswered before a device is asked less often."""
+"""A device is asked less often after so many unanswered requests in a row."""
 _LONGEST_PAUSE_S: Final = 30.0
 _LONGEST_READ_S: Final = 15.0
 _HIGHEST_UNIT: Final = 247
-"""On a serial line; 0 is a broadcast there, which nothing answers."""
+"""Unit ids of a serial line end here; 0 is a broadcast there, which nothing answers."""
 _FRAME_BYTES: Final = 13
 
 Limit = Annotated[float, Ge(-1e9), Le(1e9)]
@@ -70,8 +72,11 @@ class ModbusRegister:
     quantity: MeasuredQuantity
     address: Annotated[Address, Meaning("of its first register, counted from 0")]
     type: Annotated[RegisterType, Meaning("unsigned, signed or floating point, and its bits")] = "u16"
-    table: Annotated[Table, Meaning("which registers: function 3 or 4")] = "holding"
+    table: Annotated[Table, Meaning("function 3, 4, 1 or 2; the last two have single bits")] = "holding"
     word_order: Annotated[WordOrder, Meaning("which of several registers is first: the high one is big")] = (
+        "big"
+    )
+    byte_order: Annotated[ByteOrder, Meaning("which of a register's bytes is first: the high one is big")] = (
         "big"
     )
     slope: Annotated[Limit, Meaning("value = slope · number + offset", "the quantity's unit")] = 1.0
@@ -106,13 +111,15 @@ class ModbusOptions:
     timeout_s: Annotated[float, Ge(0.05), Le(5), Meaning("how long it may take to answer", "s")] = 1.0
     gap: Annotated[int, Ge(0), Le(120), Meaning("registers between two that are read along")] = 8
     largest_read: Annotated[int, Ge(4), Le(125), Meaning("registers that one request may have")] = 125
+    any_ids: Annotated[bool, Meaning("an answer may have another unit or transaction id")] = False
 
     @property
     def line(self) -> ModbusPort:
         """The port, with what two sensors on it must agree on."""
         if self.device is None:
-            return ModbusPort(None, self.host, self.port, self.rtu_over_tcp)
-        return ModbusPort(self.device, baudrate=self.baudrate, parity=self.parity, stop_bits=self.stop_bits)
+            return ModbusPort(None, self.host, self.port, self.rtu_over_tcp, any_ids=self.any_ids)
+        settings = self.baudrate, self.parity, self.stop_bits, self.any_ids
+        return ModbusPort(self.device, None, 502, False, *settings)
 
     @property
     def requests(self) -> tuple[Block, ...]:
@@ -122,7 +129,7 @@ class ModbusOptions:
 
 
 Words = dict[tuple[str, int], int]
-"""By table and address."""
+"""What registers hold, by table and address."""
 
 
 def number_of(register: ModbusRegister, words: Words) -> tuple[float, int]:
@@ -131,13 +138,16 @@ def number_of(register: ModbusRegister, words: Words) -> tuple[float, int]:
         [words[register.table, register.address + at] for at in range(width(register.type))],
         register.type,
         register.word_order,
+        register.byte_order,
     )
     sunspec = register.scale_address is not None
     if is_missing(number, register.type, register.missing, sunspec=sunspec):
         return math.nan, 0
     if register.scale_address is None:
         return float(number), 0
-    scale = int(decode([words[register.table, register.scale_address]], "s16"))
+    scale = int(
+        decode([words[register.table, register.scale_address]], "s16", byte_order=register.byte_order)
+    )
     return scaled(number, scale), scale
 
 
@@ -278,6 +288,9 @@ def settle(options: ModbusOptions, _site: Located | None) -> ModbusOptions:
             raise OptionError((*key, "slope"), "must not be 0")
         if register.address + width(register.type) > 1 << 16:
             raise OptionError((*key, "address"), f"{register.type} ends beyond the last register, 65535")
+        if register.table in BITS and (register.type, register.scale_address) != ("u16", None):
+            given = "type" if register.type != "u16" else "scale_address"
+            raise OptionError((*key, given), f"a {register.table} is one bit, 0 or 1: delete {given}")
         if register.scale_address is not None and register.type[0] == "f":
             raise OptionError((*key, "scale_address"), f"{register.type} has no scale factor: delete it")
         channel = Channel.of(register.quantity, "1", register.min, register.max)
@@ -294,9 +307,10 @@ def claims(options: ModbusOptions) -> Iterator[Claim]:
     line = options.line
     if line.device is not None:
         settings = f"{line.baudrate} Bd, parity {line.parity}, stop_bits {line.stop_bits}"
+        settings += ", any_ids" if line.any_ids else ""
         yield Claim(f"serial port {line.device}", ("device",), shared=f"Modbus at {settings}")
     else:
-        frames = "RTU frames" if line.rtu else "TCP frames"
+        frames = ("RTU frames" if line.rtu else "TCP frames") + (", any_ids" if line.any_ids else "")
         yield Claim(f"Modbus at {line.name}", ("host",), shared=frames)
     for register in options.registers:
         place = f"{register.table} register {register.address} of unit {options.unit_id}"
@@ -351,9 +365,10 @@ def _registers_with(register: ModbusRegister, number: float) -> Words:
         scale = next(
             (each for each in range(-2, SCALE_LIMIT) if abs(number) <= most * 10.0**each), SCALE_LIMIT
         )
-        found[register.table, register.scale_address] = encode(scale, "s16")[0]
+        (word,) = encode(scale, "s16", byte_order=register.byte_order)
+        found[register.table, register.scale_address] = word
         number /= 10.0**scale
-    for at, word in enumerate(encode(number, register.type, register.word_order)):
+    for at, word in enumerate(encode(number, register.type, register.word_order, register.byte_order)):
         found[register.table, register.address + at] = word
     return found
 
@@ -379,6 +394,6 @@ TYPE = DriverType(
     # What changes no value; which register it is may.
     wiring=frozenset(
         {"device", "host", "port", "rtu_over_tcp", "baudrate", "parity", "stop_bits", "unit_id", "timeout_s"}
-        | {"gap", "largest_read", "registers", "quantity"}
+        | {"any_ids", "gap", "largest_read", "registers", "quantity"}
     ),
 )

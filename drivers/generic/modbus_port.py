@@ -30,6 +30,7 @@ class ModbusPort:
     baudrate: int = 19_200
     parity: str = "even"
     stop_bits: int = 1
+    any_ids: bool = False
 
     @property
     def rtu(self) -> bool:
@@ -55,6 +56,8 @@ class ModbusRegisters(Protocol):
         self, unit_id: int, table: str, address: int, count: int, timeout_s: float
     ) -> tuple[int, ...]:
         """The words of adjacent registers, of the table "holding" or "input", addresses from 0.
+
+        Words of "coil" and "discrete" are single bits.
 
         Raises SilentError, ChecksumError, ReadError.
         """

@@ -13,11 +13,15 @@ from typing import Final, Literal
 
 RegisterType = Literal["u16", "s16", "u32", "s32", "u64", "s64", "f32", "f64"]
 WordOrder = Literal["big", "little"]
-Table = Literal["holding", "input"]
+ByteOrder = Literal["big", "little"]
+Table = Literal["holding", "input", "coil", "discrete"]
 
+BITS: Final = ("coil", "discrete")
+"""The tables of single bits."""
 _FORMATS: Final[Mapping[RegisterType, str]] = {
     "u16": ">H", "s16": ">h", "u32": ">I", "s32": ">i", "u64": ">Q", "s64": ">q", "f32": ">f", "f64": ">d",
 }  # fmt: skip
+_ENDS: Final[Mapping[ByteOrder, str]] = {"big": ">", "little": "<"}
 SCALE_LIMIT: Final = 10
 """SunSpec's scale factors are powers of ten from -10 to 10."""
 
@@ -36,20 +40,25 @@ def width(kind: RegisterType) -> int:
     return struct.calcsize(_FORMATS[kind]) // 2
 
 
-def decode(words: Sequence[int], kind: RegisterType, order: WordOrder = "big") -> float:
+def decode(
+    words: Sequence[int], kind: RegisterType, order: WordOrder = "big", byte_order: ByteOrder = "big"
+) -> float:
     """The number in its words (0 to 65535 each), as the device sent it."""
     ordered = words if order == "big" else words[::-1]
-    number: float = struct.unpack(_FORMATS[kind], struct.pack(f">{len(words)}H", *ordered))[0]
+    packed = struct.pack(f"{_ENDS[byte_order]}{len(words)}H", *ordered)
+    number: float = struct.unpack(_FORMATS[kind], packed)[0]
     return number
 
 
-def encode(number: float, kind: RegisterType, order: WordOrder = "big") -> tuple[int, ...]:
+def encode(
+    number: float, kind: RegisterType, order: WordOrder = "big", byte_order: ByteOrder = "big"
+) -> tuple[int, ...]:
     """The words of a number; one beyond the type's range becomes the nearest that stands for a value."""
     if kind[0] != "f":
         lowest, highest = limits(kind)
         number = min(max(round(number), lowest), highest)
     packed = struct.pack(_FORMATS[kind], number)
-    words = struct.unpack(f">{len(packed) // 2}H", packed)
+    words = struct.unpack(f"{_ENDS[byte_order]}{len(packed) // 2}H", packed)
     return words if order == "big" else words[::-1]
 
 

@@ -1,11 +1,12 @@
 """Pulses on a pin: a tipping bucket, a flow or an energy meter. Falling edges, as of a cup.
 
-Of an accumulated quantity (rain, energy) a reading is what was added since the one before, so that sums need
-no neighbour: value = slope · pulses. Of another (a flow) it is the mean since then: slope · Hz + offset.
+A reading of an accumulated quantity (rain, energy) is what was added since the one before, so that sums need
+no neighbour: value = slope · pulses. Another's (a flow's) is the mean since then: slope · Hz + offset.
 
-A reed bounces when it closes and when it opens again, and each bounce is an edge. With ``debounce_s`` an edge
-that comes sooner after a counted one is none: longer than the contact stays closed, shorter than between two
-tips. Source: Texas Electronics' TR-525 and TE525 (closed for 135 ms, bounces of 0.75 ms; 0.1 mm a tip).
+A reed bounces when it closes and when it opens again, and each bounce is an edge. An edge that comes within
+``debounce_s`` of a counted one is none; ``debounce_s`` is longer than the contact stays closed, and shorter
+than between two tips. Source: Texas Electronics' TR-525 and TE525 (closed for 135 ms, bounces of 0.75 ms; 0.1
+mm a tip).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Pulse(CountedPin):
         self._edges = self._pulses = 0
 
     def start(self) -> None:
-        """As any counted pin. Raises BoardError, also where bounces can't be seen."""
+        """Starts counting. Raises BoardError, also where bounces can't be seen."""
         super().start()
         if self._counter is not None and self._debounce_ns and not self._counter.timed:
             method = self._counter.method
@@ -108,7 +109,7 @@ class Pulse(CountedPin):
             raise ReadError(f"pulses of pin {self._pin} went missing, so their number is unknown")
         options, pulses = self._options, edges.count
         if self._debounce_ns:
-            # By their times alone: an edge without one came too close to another for the kernel, and so
+            # Times alone decide: an edge without one came too close to another for the kernel, and so
             # bounced, or its time comes with the next reading.
             counted = debounced(edges.times_ns, self._counted_ns, self._debounce_ns)
             self._counted_ns, pulses = counted[-1] if counted else self._counted_ns, len(counted)

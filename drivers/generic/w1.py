@@ -1,7 +1,7 @@
 """DS18B20 thermometers on the kernel's 1-Wire bus, through its driver w1_therm.
 
 Reading ``w1_slave`` makes the kernel measure (0.75 s at 12 bits) and prints the chip's nine bytes with their
-checksum; on a wrong one the temperature beside it is an earlier one. So the bytes alone count. A chip that
+checksum; on a wrong one the temperature beside it is an earlier one: the bytes alone count. A chip that
 lost its supply since, or had too little of it, answers with what its registers have then: no temperature.
 
 Sources: Linux, Documentation/w1/slaves/w1_therm.rst and ABI/testing/sysfs-driver-w1_therm; Maxim, DS18B20

@@ -7,6 +7,7 @@ under way is a ReadError. After a failure the sockets are new, so requests and a
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from drivers.hardware.child_python import child_environment
 from drivers.hardware.socket_lines import SocketLines
 from drivers.interface import BoardError, ReadError
 
@@ -64,7 +64,8 @@ class DhtLine:
                     [sys.executable, "-P", _PROGRAM, f"D{self._pin}"],
                     stdin=its.fileno(),
                     stdout=its.fileno(),
-                    env=child_environment(),
+                    # The package's command extends sys.path in its own process: children don't inherit that.
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
                     start_new_session=True,  # Ctrl-C is the gateway's
                 )
         except OSError as error:

@@ -54,7 +54,7 @@ _MASK: Final = 0xFFFF_FFFF
 """Events' numbers and each processor's count of an interrupt have 32 bits."""
 _UNDER_WAY: Final = 1
 """An edge whose interrupt has been taken and whose event isn't there yet."""
-# As often as the buffer can be full within one take; noise may bring edges quicker than they are read.
+# The buffer can be full so often within one take; noise may bring edges quicker than they are read.
 _READS: Final = 4
 _INTERRUPTS: Final = Path("/sys/kernel/irq")
 

@@ -34,7 +34,7 @@ class SocketLines:
 
     def readline(self, timeout_s: float) -> bytes:
         """The next line with its end, empty once the other side has closed. Raises TimeoutError, OSError."""
-        # For the whole line: one that comes byte by byte must not last for ever.
+        # The deadline is the whole line's: one that comes byte by byte must not last for ever.
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             if time.monotonic() > deadline + timeout_s:

@@ -37,7 +37,7 @@ from gateway.system.atomic_file import write_state
 log = logging.getLogger(__name__)
 
 MAX_PERIODS: Final = 100
-"""Of more than that the first and the newest are published."""
+"""The first and the newest are published where there are more."""
 _SAVE_AGAIN_S: Final = 10.0
 _LONGEST_UP_MS: Final = 100 * 366 * 86_400_000
 

@@ -1,7 +1,7 @@
 """The time entered from a phone, on its way from the status page to the main loop; and a GPS receiver's.
 
 A phone's offer is a pair: the phone's time, and the gateway's time since boot that the page received just
-before. So neither the system's clock nor a slow network distorts it: its error is at most the time between
+before. Neither the system's clock nor a slow network distorts it: its error is at most the time between
 that response and the request with the pair, and a pair that is too slow is refused.
 """
 

@@ -60,39 +60,45 @@ def repaired(record: Record, offset_ms: int) -> Record:
     Its header ``received-at``, by the clock as it was, is removed. A record without a time since boot, or
     with a time that no calendar has, is only unmarked.
     """
+    untested = any(name == UNREPAIRED and value.endswith(_UNTESTED) for name, value in record.headers)
     try:
         reading = parse_reading(record.value, unrepaired=True)
-        if reading.mono_ms is None:
-            return unmarked(record)
-        time_us = (reading.mono_ms + offset_ms) * 1000
-        reasons = tuple(reason for reason in reading.reasons if reason != CLOCK_UNSYNCED)
-        if reading.value is not None:
-            reasons = tuple(dict.fromkeys((*reasons, *field_expiry_reasons(reading.extra, time_us))))
-        extra = {name: field for name, field in (reading.extra or {}).items() if name != EXPIRES}
-        value = encode_reading(
-            replace(
-                reading,
-                time_us=time_us,
-                clock=REPAIRED,
-                boot=None,
-                mono_ms=None,
-                reasons=reasons,
-                extra=extra or None,
-                quality=_quality(reading, reasons, record),
-            )
-        )
+        value = encode_reading(repaired_reading(reading, offset_ms, tested=not untested))
     except (ValueError, OverflowError, OSError):
         return unmarked(record)
     headers = tuple(header for header in record.headers if header[0] not in (UNREPAIRED, RECEIVED_AT))
     return Record(record.topic, record.key, value, headers)
 
 
-def _quality(reading: Reading, reasons: tuple[str, ...], record: Record) -> int:
+def repaired_reading(reading: Reading, offset_ms: int, *, tested: bool = True) -> Reading:
+    """The reading with its time, by the wall time at boot (ms since the epoch).
+
+    Raises ValueError where it has no time since boot.
+    """
+    if reading.mono_ms is None:
+        raise ValueError("a reading without a time since boot")
+    time_us = (reading.mono_ms + offset_ms) * 1000
+    reasons = tuple(reason for reason in reading.reasons if reason != CLOCK_UNSYNCED)
+    if reading.value is not None:
+        reasons = tuple(dict.fromkeys((*reasons, *field_expiry_reasons(reading.extra, time_us))))
+    extra = {name: field for name, field in (reading.extra or {}).items() if name != EXPIRES}
+    return replace(
+        reading,
+        time_us=time_us,
+        clock=REPAIRED,
+        boot=None,
+        mono_ms=None,
+        reasons=reasons,
+        extra=extra or None,
+        quality=_quality(reading, reasons, tested=tested),
+    )
+
+
+def _quality(reading: Reading, reasons: tuple[str, ...], *, tested: bool) -> int:
     """The flag that the reading would have had with a synchronised clock."""
     if reading.value is None:
         return MISSING
     if reasons:
         # OVER_RANGE is the sensor's range (fail) or the site's (suspect): the reading's flag decides.
         return min(reading.quality, worst_flag(reasons))
-    untested = any(name == UNREPAIRED and value.endswith(_UNTESTED) for name, value in record.headers)
-    return NOT_EVALUATED if untested else GOOD
+    return GOOD if tested else NOT_EVALUATED

@@ -70,13 +70,14 @@ def _moment(at_ms: int | None) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the accounts: 0, or 1 where something is unaccounted. Raises CloudError."""
-    servers, properties = kafka_of(arguments)
+    servers, properties, prefix = kafka_of(arguments)
     with progress_bar("records read") as progress:
         books = read_books(
             servers or "",
             gateway=arguments.gateway,
             topics=arguments.topics or None,
             properties=properties,
+            prefix=prefix,
             timeout_s=arguments.timeout,
             progress=progress,
             schemas=schemas_of(arguments),

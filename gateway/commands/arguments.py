@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloud.toml_problems import is_secret
+from cloud.values import topic_prefix
 
 OK: Final = 0
 FAILED: Final = 1
@@ -63,7 +64,10 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
 
 
 def add_properties(parser: argparse._ActionsContainer) -> None:
-    """``--property``: what else the connection to Kafka needs, as a list of pairs."""
+    """``--prefix``, and ``--property``: what else the connection to Kafka needs, as a list of pairs."""
+    parser.add_argument(
+        "--prefix", type=topic_prefix, default="", metavar="TEXT", help="how its topics begin there"
+    )
     meaning = "a librdkafka property, e.g. security.protocol=SSL; a secret as KEY=@FILE"
     add_list(parser, "--property", "properties", "KEY=VALUE", meaning, kafka_property)
 
@@ -77,18 +81,18 @@ def add_kafka(parser: argparse._ActionsContainer, meaning: str) -> None:
     add_properties(parser)
 
 
-def kafka_of(arguments: argparse.Namespace) -> tuple[str | None, dict[str, str]]:
-    """The servers, None where neither option names them, and librdkafka's properties.
+def kafka_of(arguments: argparse.Namespace) -> tuple[str | None, dict[str, str], str]:
+    """The servers, None where neither option names them, librdkafka's properties, and the topics' prefix.
 
     Raises ConfigError, CloudError.
     """
-    servers, properties = arguments.bootstrap_servers, dict(arguments.properties)
+    servers, properties, prefix = arguments.bootstrap_servers, dict(arguments.properties), arguments.prefix
     if arguments.cloud is None:
-        return servers, properties
+        return servers, properties, prefix
     from cloud.config import load
 
     kafka = load(arguments.cloud).kafka
-    return servers or kafka.servers, {**kafka.properties(), **properties}
+    return servers or kafka.servers, {**kafka.properties(), **properties}, prefix or kafka.prefix
 
 
 def schemas_of(arguments: argparse.Namespace) -> Mapping[int, str]:
@@ -99,7 +103,7 @@ def schemas_of(arguments: argparse.Namespace) -> Mapping[int, str]:
     if arguments.cloud is None:
         return {}
     from cloud.config import load
-    from cloud.registry.client import Registry, RegistrySchemas
+    from cloud.registry import Registry, RegistrySchemas
 
     access = load(arguments.cloud).schema_registry.access()
     return {} if access is None else RegistrySchemas(Registry(access))

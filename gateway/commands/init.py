@@ -86,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             answers = given(arguments)
         if access is not None and (key := access.identity(target.parent)) is not None:
-            answers = _with_key(answers, key, sign=access.sign_records)
+            answers = _with(answers, "gateway", identity_key=key)
+        if access is not None and access.prefix:
+            answers = _with(answers, "kafka", prefix=access.prefix)
         text = render(answers)
     except (ValueError, DriverError) as error:
         return fail(error, USAGE)
@@ -173,7 +175,8 @@ def prompted(prompt: Prompt, board: str) -> Answers:
         with_sensor = take(question, answers, _with_driver)
         if with_sensor is answers:
             return answers
-        answers = take("its name, such as cup-50m-a", with_sensor, _in_sensor("name"))
+        example = with_sensor.sensors[-1].driver.split("-")[-1] + "-50m"
+        answers = take(f"its name, such as {example}", with_sensor, _in_sensor("name"))
         for key in keys_of(driver_type(answers.sensors[-1].driver).options):
             if key.required:
                 question = ", ".join(filter(None, (f"its {key.name}", key.meaning.description)))
@@ -198,10 +201,8 @@ def _with_id(answers: Answers, text: str) -> Answers:
     return replace(answers, gateway_id=text)
 
 
-def _with_key(answers: Answers, reference: dict[str, str], *, sign: bool) -> Answers:
-    gateway = {**answers.given.get("gateway", {}), "identity_key": reference}
-    gateway |= {"sign_records": True} if sign else {}
-    return replace(answers, given={**answers.given, "gateway": gateway})
+def _with(answers: Answers, section: str, **keys: object) -> Answers:
+    return replace(answers, given={**answers.given, section: {**answers.given.get(section, {}), **keys}})
 
 
 def _in_section(section: str, key: str, **missing: str) -> Put:

@@ -7,22 +7,18 @@ import io
 import json
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from gateway.commands.arguments import OK, CommandError, add_config, add_json, positive
-from gateway.commands.provision.access_file import parse_access
 from gateway.config import load
 from gateway.status.control_socket import ControlError, send_request
-from gateway.status.service import CLOSE, OPEN, TAKE, TAKEN
+from gateway.status.service import CLOSE, OPEN
 from gateway.system.interfaces import Interface, interfaces, reachable
 
 # White on black whatever the terminal's colours are: the blocks are the light modules.
 _ON, _OFF = "\x1b[97;40m", "\x1b[0m"
-_ASK_S: Final = 1.0
 _QUIET: Final = 2
 """Light modules around the code. The standard wants four; cameras do with two, and terminals are small."""
 
@@ -35,8 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--address", metavar="ADDRESS", help="of this machine, where it has several")
     parser.add_argument("--close", action="store_true", help="close it now")
-    meaning = "take the file of `fieldgate provision gateway` from the phone, as init --access does, and end"
-    parser.add_argument("--access", action="store_true", help=meaning)
     add_json(parser, "for programs; no code")
 
 
@@ -59,39 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     except ControlError as error:
         raise CommandError(error) from error
     link = f"{answer['url']}?t={answer['token']}"
-    if arguments.access and arguments.json:
-        raise CommandError("--access waits, and --json prints once: give one of them")
     if arguments.json:
         print(json.dumps({**answer, "link": link}))
     else:
         print("\n".join(lines(answer, link, chosen, among, shutil.get_terminal_size().columns)), flush=True)
-    return take_access(arguments.config, outbox) if arguments.access else OK
-
-
-def take_access(config: Path, outbox: Path, pause_s: float = _ASK_S) -> int:
-    """Wait for the file that a phone posts, and put it in its place. Raises CommandError."""
-    print("Waiting for the access file from the phone; Ctrl-C ends it.", flush=True)
-    try:
-        while (answer := send_request(outbox, {"do": TAKE}))["open"]:
-            if answer["access"] is None:
-                time.sleep(pause_s)
-                continue
-            try:
-                access = parse_access(str(answer["access"]), "what the phone has sent")
-                written = access.renew(config)
-            except CommandError as error:
-                # The phone gets what is wrong, the terminal also what to write into the config.
-                send_request(outbox, {"do": TAKEN, "problem": str(error).partition("\n")[0]})
-                print(error, flush=True)
-                continue
-            send_request(outbox, {"do": TAKEN, "problem": None})
-            for path in written:
-                print(f"replaced {path}")
-            print(f"Now: sudo systemctl {'reload' if access.identity_key is None else 'restart'} fieldgate")
-            return OK
-    except ControlError as error:
-        raise CommandError(error) from error
-    raise CommandError("the page was closed: nothing was taken")
+    return OK
 
 
 def lines(

@@ -1,6 +1,7 @@
 """``fieldgate read``: the present reading of each sensor, raw and value, and the reasons of its quality.
 
-From the daemon where one runs: it has the sensors' pins and buses. Else they are opened for a moment.
+They come from the daemon where one runs: it has the sensors' pins and buses. Else they are opened for a
+moment.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from gateway.system.times import duration_text
 
 _NARROW: Final = 80
 _COLOURS: Final = {1: "green", 2: "cyan", 3: "yellow", 4: "red", 9: "magenta"}
-"""By quality flag."""
+"""The colours by quality flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Row:
     seq: int
     trouble: str | None = None
     due_s: float | None = None
-    """Of a sensor that has no reading yet: within how many seconds it will have one, at the latest."""
+    """The seconds within which a sensor without a reading will have one, at the latest."""
 
     @classmethod
     def of(cls, sensor: str, channel: str, fields: Mapping[str, Any], trouble: str | None) -> Row:
-        """From a channel's fields in the daemon's status."""
+        """Makes a row from a channel's fields in the daemon's status."""
         return cls(
             sensor, channel, fields.get("time"), fields.get("value"), str(fields.get("unit") or ""),
             fields.get("raw"), fields.get("raw_unit"), int(fields.get("quality", MISSING)),
@@ -101,7 +101,7 @@ def rows_of_status(status: Mapping[str, Any], sensors: Sequence[SensorConfig]) -
 
 
 def _no_reading_yet(sensor: SensorConfig, status: Mapping[str, Any], trouble: str | None) -> Row:
-    # On the grid a first period may begin a whole interval after the start, and what is counted ends another
+    # A first period on the grid may begin a whole interval after the start, and what is counted ends another
     # one later; the read takes its time, too.
     longest_s = 2 * sensor.interval_s + driver_type(sensor.driver).longest_read_s
     due_s = max(longest_s - _config_age_s(status), 0.0)

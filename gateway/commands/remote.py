@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud.wire.command_records import ACTIONS, LONGEST_US
-from cloud.wire.reading_records import SUPPORT_TOPIC
 from gateway.commands.arguments import (
     FAILED,
     OK,
     USAGE,
-    CommandError,
     add_json,
     add_kafka,
     add_timeout,
     fail,
     kafka_of,
-    os_problem,
     override,
     pair,
     positive,
@@ -51,10 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "publish: payload=TEXT",
     )  # fmt: skip
     send.add_argument(
-        "-o", "--output", type=Path, metavar="FILE",
-        help="of support-bundle: where it goes; must not be there yet (default: GATEWAY-support-ID.tar.gz)",
-    )  # fmt: skip
-    send.add_argument(
         "--expires", type=positive, default=600.0, metavar="S",
         help="seconds after which it is not carried out any more, at most a day (default: 600)",
     )  # fmt: skip
@@ -68,10 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit code 0 only where a command was done. Raises CloudError, ConfigError."""
     from cloud.kafka.command_client import CommandClient
 
-    servers, properties = kafka_of(arguments)
+    servers, properties, prefix = kafka_of(arguments)
     if servers is None:
         return fail("one of --bootstrap-servers and --cloud is required", USAGE)
-    client = CommandClient(servers, properties, arguments.gateway, arguments.timeout)
+    client = CommandClient(servers, properties, arguments.gateway, arguments.timeout, prefix)
     return _send(arguments, client) if arguments.what == "send" else _list(arguments, client)
 
 
@@ -100,27 +91,11 @@ def _send(arguments: argparse.Namespace, client: CommandClient) -> int:
     result = client.send(command, arguments.wait or arguments.expires, waiting)
     if progress:
         print("\r\033[K", end="", file=sys.stderr)
-    if arguments.action == "support-bundle" and result is not None and result.outcome == "done":
-        _save(client, command, arguments.output)
     if arguments.json:
         print(json.dumps(_fields(command, result)))
     else:
         print(in_words(command, result))
     return OK if result is not None and result.outcome == "done" else FAILED
-
-
-def _save(client: CommandClient, command: Command, path: Path | None) -> None:
-    """Write the bundle. Raises CommandError."""
-    target = path or Path(f"{command.gateway}-support-{command.id[:8]}.tar.gz")
-    content = client.bundle(command)
-    if content is None:
-        raise CommandError(f"the bundle is on its way to {SUPPORT_TOPIC}, with {command.id} in its header")
-    try:
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-    except OSError as error:
-        raise CommandError(os_problem(error, target, "name another file with -o")) from error
-    print(f"wrote {target}: {len(content):,} bytes", file=sys.stderr)
 
 
 def _list(arguments: argparse.Namespace, client: CommandClient) -> int:

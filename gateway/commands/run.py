@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _COLLECT: Final = (50_000, 20, 20)
 _M_ARENA_MAX: Final = -8
-"""Of glibc's malloc.h."""
+"""The constant is glibc's, in malloc.h."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

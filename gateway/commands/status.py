@@ -20,7 +20,7 @@ from gateway.commands.arguments import (
     add_list,
     add_timeout,
 )
-from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, SLOW_UPLINK
+from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, SLOW_UPLINK, TAKEN_OVER
 from gateway.commands.doctor.traffic import counts_text, downlink_text, http_text
 from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.status.client import NoStatus, fetch, listen_address
@@ -87,13 +87,18 @@ def _summary(status: Mapping[str, Any]) -> str:
     dropped = status.get("broker_dropped")
     held, unsynced = status.get("held"), status.get("clock") == "unsynced"
     proven = " (proves itself)" if status.get("run_proves_itself") else ""
-    clock = f", clock unsynced: {held} readings wait for it" if held or unsynced else ""
+    clock = ""
+    if status.get("clock_given") and not held:
+        clock = ", clock as it was given"
+    elif held or unsynced:
+        clock = f", clock unsynced: {held} readings wait for it (fieldgate doctor has what to do)"
     problem = ""
     if status.get("outbox_problem"):
         records, size = status.get("outbox_memory_records"), status.get("outbox_memory_bytes")
         problem = f"\noutbox can't be written, {records} of its records are in memory only ({size} bytes): "
         problem += str(status["outbox_problem"])
-    if status.get("kafka_problem"):
+    said = [each["problem"] for each in (status.get("parked") or {}).values()]
+    if status.get("kafka_problem") and status["kafka_problem"] not in said:
         kind = status.get("kafka_refusal") or "unreachable"
         problem += f"\nKafka ({kind}): {status['kafka_problem']}"
     if status.get("kafka_late_s"):
@@ -104,7 +109,7 @@ def _summary(status: Mapping[str, Any]) -> str:
         )
     for name, relay in (status.get("relays") or {}).items():
         problem += f"\nrelay {name}: {relay['state']} ({relay['problem'] or relay['why']})"
-    problem += _traffic(status)
+    problem += _traffic(status) + (f"\n{TAKEN_OVER}" if status.get("mqtt_taken_over") else "")
     if status.get("site_moved_m") is not None:
         problem += f"\n{SITE_MOVED.format(status['site_moved_m'])}: {SITE_REMEDY}"
     for each in (status.get("config") or {}).get("problems", ()):

@@ -71,13 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Until interrupted. Raises CloudError, ConfigError, CommandError."""
     from cloud.kafka.tail import Tail
 
-    servers, properties = kafka_of(arguments)
+    servers, properties, prefix = kafka_of(arguments)
     if servers is None:
         return fail("where is Kafka? --bootstrap-servers HOST:PORT or --cloud FILE", USAGE)
     view = _view(arguments)
     since_s = max(arguments.since, arguments.window if arguments.sql else 0.0)
     schemas = schemas_of(arguments)
-    with closing(Tail(servers, properties, since_s, arguments.timeout, schemas)) as tail:
+    with closing(Tail(servers, properties, since_s, arguments.timeout, schemas, prefix)) as tail:
         _watch(tail, view, _filter(arguments), arguments.seconds or math.inf)
     return OK
 

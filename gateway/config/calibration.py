@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 from cloud.toml_problems import KeyPath, quote, unknown_key
+from cloud.wire.bounds import FIRST_YEAR, LAST_YEAR, is_day
 from drivers.driver_type import IndividualCalibration
 from drivers.interface import Channel
 from drivers.registry import driver_type
@@ -65,6 +66,9 @@ def check_calibration(
         elif given is not None and len(channels) > 1:
             each = ", ".join(f"{quantity} = …" for quantity in channels)
             source.error((*path, key), f"must be of one channel each: {{ {each} }}")
+    for key in ("calibrated", "expires"):
+        if not is_day(getattr(sensor, key)):
+            source.error((*path, key), f"must be a day of the years {FIRST_YEAR} to {LAST_YEAR}")
     if sensor.expires is not None and sensor.calibrated is not None and sensor.expires <= sensor.calibrated:
         source.error((*path, "expires"), f"must come after calibrated, {sensor.calibrated}")
     if sensor.recalibrate_months is not None:

@@ -19,7 +19,6 @@ from cloud.wire.reading_records import (
     READING_TOPIC_PREFIX,
     RUNS_TOPIC,
     STATUS_TOPIC,
-    SUPPORT_TOPIC,
     reading_topic,
 )
 from cloud.wire.site_records import SITES_TOPIC
@@ -172,7 +171,7 @@ def _opens(source: Source, path: KeyPath, name: str, value: str) -> bool:
 
 def _together_problem(source: Source, properties: Mapping[str, str], *, files: bool) -> str | None:
     from cloud.kafka.cluster_check import together_problem
-    from cloud.kafka.producer import METERED_PROPERTIES
+    from cloud.kafka.librdkafka import METERED_PROPERTIES
 
     problem = together_problem(properties, files=files)
     uplink = source.raw.get("uplink")
@@ -213,7 +212,6 @@ def wanted_topics(config: Config) -> set[str]:
     topics = {RUNS_TOPIC, STATUS_TOPIC, EVENTS_TOPIC, CHANNELS_TOPIC, DEAD_LETTER_TOPIC}
     topics |= {reading_topic(config.kafka.topic, quantity) for quantity in quantities}
     topics |= {COMMAND_RESULTS_TOPIC} if config.commands.allow else set()
-    topics |= {SUPPORT_TOPIC} if config.commands.allows("support-bundle", "") else set()
     topics |= {SITES_TOPIC} if config.site.position is not None else set()
     for forward in config.forwards:
         template = forward.topic or (RAW_TOPIC if forward.payload == "raw" else config.kafka.topic)
@@ -225,6 +223,22 @@ def wanted_topics(config: Config) -> set[str]:
 def open_templates(config: Config) -> list[str]:
     """The forwards' topics that depend on what devices publish."""
     return [each.topic for each in config.forwards if each.topic and PLACEHOLDER.search(each.topic)]
+
+
+def check_lengths(source: Source, config: Config) -> None:
+    """Refuse a prefix with which a topic is longer than Kafka's names may be."""
+    topics = wanted_topics(config).union(each.topic for each in config.downlinks)
+    longest = max(topics, key=len)
+    if not is_kafka_topic(config.kafka.prefix + longest):
+        source.error(("kafka", "prefix"), f"makes {longest} longer than the 249 characters of Kafka's names")
+
+
+def destinations(config: Config | None) -> tuple[set[str], tuple[str, ...]]:
+    """Where readings and messages go by this config: topics, and how others begin; without one the usual."""
+    if config is None:
+        return set(), (READING_TOPIC_PREFIX,)
+    begins = (template.partition("{")[0] for template in open_templates(config))
+    return wanted_topics(config), (READING_TOPIC_PREFIX, *begins)
 
 
 def _quantities(forward: ForwardConfig, template: str) -> set[str]:

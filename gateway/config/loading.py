@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from cloud.toml_problems import ConfigError, KeyPath, Problem, show
+from cloud.toml_problems import ConfigError, KeyPath, Problem, show, unknown_key
 from gateway.config import kafka, sensors
 from gateway.config.board import check_emulated, check_faults, check_replay, read_board
 from gateway.config.bridges.downlinks import read_downlinks
@@ -35,7 +35,6 @@ from gateway.config.quality import read_sections
 from gateway.config.quantities import read_quantities
 from gateway.config.secrets import resolve
 from gateway.config.source import Source
-from gateway.config.suggestions import unknown_section
 from gateway.config.validate import validate
 from gateway.config.values import host_and_port, is_loopback
 from gateway.config.wiring import check_header
@@ -69,8 +68,9 @@ def check(
 ) -> tuple[Config | None, tuple[Problem, ...]]:
     """The config of a file, None where it has errors; and its problems, warnings included. Never raises.
 
-    With errors that the daemon ``starts`` with there is a config. Secrets that can't be read are such errors
-    where the config is ``at_work``, or where this process can say that the service can't; else warnings.
+    There is a config in spite of errors that the daemon ``starts`` with. Secrets that can't be read are such
+    errors where the config is ``at_work``, or where this process can say that the service can't; else
+    warnings.
     """
     source = Source(path, at_work=at_work)
     config = _read(source, path.absolute().parent, overrides) if source.usable else None
@@ -96,9 +96,9 @@ def located(
 def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Config | None:
     source.override(overrides)
     source.report_placeholders()
-    for key, value in source.raw.items():
+    for key in source.raw:
         if key not in _ALL:
-            source.error((key,), *unknown_section(key, value, _ALL))
+            source.error((key,), *unknown_key(key, _ALL, what="section"))
 
     gateway, site = _read_place(source)
     mqtt = _section(source, "mqtt", MqttConfig, _read_password)
@@ -149,11 +149,13 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
         source.warn(("mqtt_proxy", "listen"), "there is no [[forward]]: all that comes is a dead letter")
     _check_place(source, base_dir / outbox.path, outbox.path)
     outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
-    return Config(
+    config = Config(
         base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
         quantities=source.quantities, actuators=actuators, interlocks=interlocks, site=site,
         commands=commands, downlinks=downlinks, http=http, mqtt_proxy=mqtt_proxy,
     )  # fmt: skip
+    kafka.check_lengths(source, config)
+    return config
 
 
 def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None = None) -> _T | None:
@@ -200,10 +202,6 @@ def _check_position(section: str, source: Source, raw: dict[str, Any]) -> None:
 
 def _read_gateway(source: Source, raw: dict[str, Any]) -> None:
     _check_position("gateway", source, raw)
-    if raw.get("sign_records") is True and "identity_key" not in raw:
-        source.error(
-            ("gateway", "sign_records"), "needs identity_key too: fieldgate provision gateway makes it"
-        )
     resolve(source, ("gateway", "identity_key"), raw)
 
 

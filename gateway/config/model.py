@@ -14,9 +14,8 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 
 from cloud.toml_problems import KeyPath, Problem
-from cloud.values import registry_url, server_list
+from cloud.values import host_alone, registry_url, server_list, topic_prefix
 from cloud.wire.quantities import QUANTITIES, Kind, Quantities
-from cloud.wire.signatures import signing_key
 from drivers.interface import Channel
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
@@ -43,7 +42,6 @@ from gateway.config.values import (
     IdentityKey,
     KafkaTopic,
     Label,
-    NotEmpty,
     Properties,
     Ranges,
     Secret,
@@ -58,7 +56,7 @@ GIB = 1 << 30
 MIB = 1 << 20
 
 DEFAULT_OUTBOX: Final = Path("/var/lib/fieldgate/outbox.db")
-"""In the directory that systemd makes for the service."""
+"""The file is in the directory that systemd makes for the service."""
 
 _Number = float | None
 _WGS84: Final = "degrees (WGS 84)"
@@ -86,12 +84,6 @@ class GatewayConfig:
         IdentityKey | None,
         Meaning('what its runs prove themselves by, of `fieldgate provision gateway`: { file = "…" }'),
     ] = field(default=None, repr=False)
-    sign_records: Annotated[bool, Meaning("sign each record for Kafka with that key, 21 bytes more")] = False
-
-    @property
-    def signs_with(self) -> bytes | None:
-        """What its records are signed with; None where they aren't."""
-        return signing_key(self.identity_key) if self.sign_records and self.identity_key else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +116,7 @@ class SiteConfig:
 class MqttConfig:
     """The local Mosquitto."""
 
-    host: Annotated[NotEmpty, Meaning("the local Mosquitto: name or address")] = "127.0.0.1"
+    host: Annotated[str, checked(host_alone), Meaning("the local Mosquitto: name or address")] = "127.0.0.1"
     port: Annotated[int, Ge(1), Le(65535), Meaning("Mosquitto's port")] = 1883
     topic_root: Annotated[TopicRoot, Meaning("the first levels of the gateway's own topics")] = "fieldgate"
     keepalive_s: Annotated[
@@ -150,6 +142,11 @@ class KafkaConfig:
     bootstrap_servers: Annotated[
         str, checked(server_list), Meaning("the cluster: host:port, several with commas between")
     ] = "127.0.0.1:9092"
+    prefix: Annotated[
+        str,
+        checked(topic_prefix),
+        Meaning("how each topic and group begins where fleets share the cluster; all names are without it"),
+    ] = ""
     topic: Annotated[KafkaTopic, Meaning("where readings go; {quantity} stands for wind_speed and so on")] = (
         "mqtt.{quantity}"
     )

@@ -99,4 +99,4 @@ def _defaults() -> dict[str, QualityRules]:
 
 
 DEFAULTS: Final[Mapping[str, QualityRules]] = _defaults()
-"""By quantity; one that isn't here (a plug-in's) is held against its sensor's range alone."""
+"""The rules by quantity; one that isn't here (a plug-in's) is held against its sensor's range alone."""

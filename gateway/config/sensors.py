@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from cloud.toml_problems import KeyPath, nearest, quote
+from cloud.toml_problems import KeyPath, nearest, quote, unknown_key
+from cloud.values import host_alone
 from cloud.wire.quantities import QUANTITIES
 from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import DriverError
@@ -18,7 +19,6 @@ from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, Senso
 from gateway.config.quality import Sections, read_channels
 from gateway.config.quality_rules import QualityRules
 from gateway.config.source import Source
-from gateway.config.suggestions import misplaced
 from gateway.config.validate import validate
 from gateway.config.wiring import check_needs, check_pairs, check_twins, check_wiring
 
@@ -71,7 +71,7 @@ def _read_sensor(
     if known is None:
         # Its own keys can't be judged; the common ones can.
         for key in [key for key in raw if key not in common]:
-            message, guess = misplaced(key, _COMMON, path)
+            message, guess = unknown_key(key, _COMMON)
             if guess is not None:
                 source.error((*path, key), message, guess)
         validate(SensorCommon, common, path, source.error)
@@ -132,7 +132,7 @@ def _options(
 
     def unknown(key: str) -> tuple[str, str | None]:
         names = (*field_names(known.options), *_COMMON, "quality")
-        return misplaced(key, names, path, known.name, known.options)
+        return unknown_key(key, names, known.name)
 
     try:
         with guarded(known.name):
@@ -153,6 +153,13 @@ def _options(
     except DriverError as error:
         source.error((*path, "driver"), str(error))
         return None
+    address = getattr(options, "host", None)
+    if known.name in DRIVERS and isinstance(address, str):
+        try:
+            host_alone(address)
+        except ValueError as error:
+            source.error((*path, "host"), str(error))
+            return None
     ranges = [(each.lower, each.upper) for each in channels]
     if not all(math.isfinite(lower) and math.isfinite(upper) and lower < upper for lower, upper in ranges):
         message = f"driver {quote(known.name)} has a channel whose range isn't a lower and a higher number"

@@ -15,12 +15,11 @@ from typing import Any, Final, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from cloud.toml_problems import BOUNDS, TYPES, KeyPath, explain, quote, show
+from cloud.toml_problems import BOUNDS, TYPES, KeyPath, explain, quote, show, unknown_key
 from cloud.wire.quantities import QUANTITIES, Quantities
 from drivers.boards.pi_header import BCM_AT, PLACES
 from drivers.option_docs import PIN, Meaning
 from gateway.config.keys import Key, field_names, keys_of, table_at
-from gateway.config.suggestions import misplaced
 from gateway.config.values import Context
 
 Report = Callable[[KeyPath, str, str | None], None]
@@ -121,7 +120,7 @@ def _explain(
     if error == _UNKNOWN:
         if unknown is not None and len(place) == 1:
             return unknown(name)
-        return misplaced(name, [each.name for each in keys], path + place[:-1])
+        return unknown_key(name, [each.name for each in keys])
     if error == "missing":
         return ": ".join(filter(None, ("is required", key.meaning.description))), None
     if error in BOUNDS:

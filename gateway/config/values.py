@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -18,6 +19,7 @@ from annotated_types import Le
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
 
 from cloud.toml_problems import WrongValue, nearest, quote
+from cloud.values import is_host
 from cloud.wire.identities import KEY
 from cloud.wire.quantities import Quantities, Quantity
 
@@ -37,13 +39,16 @@ PLACEHOLDER: Final = re.compile(r"\{([0-9]{1,3})\}")
 """What stands for a wildcard of a topic filter."""
 BRACES: Final = re.compile(r"\{[^}]*\}?")
 LEGAL_TOPIC: Final = "must be 1 to 249 letters, digits, dots, underscores and hyphens"
+_LEVEL: Final = re.compile(r'(?:^|\.)(?:"([^"]+)"(?=\.|$)|([^.]*))')
+EACH: Final = "*"
+"""Stands in a path for each position of an array."""
 _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _LONGEST_TOPIC_BYTES: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Of a validation. ``lenient``: a wrong value passes, to find what else is wrong with its table."""
+    """What a validation needs. ``lenient`` lets wrong values pass, to find what else is wrong."""
 
     quantities: Quantities
     lenient: bool = False
@@ -66,7 +71,7 @@ def _context(info: ValidationInfo) -> Context:
 
 
 def checked(check: Callable[[Any], Any]) -> AfterValidator:
-    """For an annotation: a check of a value that has the right type."""
+    """Annotates a check of a value that has the right type."""
 
     def after(value: Any, info: ValidationInfo) -> Any:
         return value if _context(info).lenient else check(value)
@@ -75,7 +80,7 @@ def checked(check: Callable[[Any], Any]) -> AfterValidator:
 
 
 def read_by(read: Callable[[Any], Any], otherwise: object = None) -> BeforeValidator:
-    """For an annotation: how the value in the file becomes one of the right type."""
+    """Annotates how the value in the file becomes one of the right type."""
 
     def before(value: Any, info: ValidationInfo) -> Any:
         try:
@@ -145,11 +150,15 @@ def listen(text: str) -> str:
 def host_and_port(text: str) -> tuple[str, int]:
     """Host and port of "127.0.0.1:8321" or "[::1]:8321"; port 0 is any free one."""
     host, colon, port = text.rpartition(":")
+    if "://" in text:
+        raise WrongValue(f'must not have a scheme: write "{text.partition("://")[2].rstrip("/")}"')
+    if host == "*":
+        raise WrongValue(f'has no "*": for all addresses write "0.0.0.0:{port}" or "[::]:{port}"')
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise WrongValue('an IPv6 address needs brackets, as in "[::1]:8321"')
-    if not colon or not host or not _is_port(port):
+    if not colon or not is_host(host) or not _is_port(port):
         raise WrongValue('must be "host:port", such as "127.0.0.1:8321", or empty for none')
     return host, int(port)
 
@@ -246,6 +255,12 @@ def filled(template: str, wild: Sequence[str], slash: str = "/") -> str:
     return PLACEHOLDER.sub(lambda found: wild[int(found[1]) - 1].replace("/", slash), template)
 
 
+@lru_cache(1024)
+def path_levels(path: str) -> tuple[str, ...]:
+    """The keys and positions of a path; a key that has dots stands in quotes."""
+    return tuple(quoted or plain for quoted, plain in _LEVEL.findall(path))
+
+
 def _of_topics(text: str) -> tuple[tuple[bool, str], ...]:
     return (
         (not text, "must not be empty"),
@@ -266,7 +281,7 @@ def _is_port(text: str) -> bool:
 
 
 def _name(characters: str, longest: int, words: str, case: Callable[[str], str] = str) -> AfterValidator:
-    """For an annotation: a name of these characters."""
+    """Annotates a name of these characters."""
     pattern = re.compile(f"[{characters}]{{1,{longest}}}")
 
     def check(name: str) -> str:
@@ -284,7 +299,7 @@ def _text(pattern: str) -> WithJsonSchema:
 
 
 def _require(right: Callable[[Any], bool], message: str) -> AfterValidator:
-    """For an annotation: what a value must be; the message may have the value, and the value in quotes."""
+    """Annotates what a value must be; the message may have the value, and the value in quotes."""
 
     def check(value: Any) -> Any:
         if not right(value):
@@ -332,8 +347,10 @@ TopicRoot = Annotated[str, checked(topic_root)]
 JsonPath = Annotated[
     str,
     _require(
-        lambda path: "" not in path.split(".") and len(path) <= _LONGEST_PATH,
-        'must be keys and positions with dots between, as in "values.0.t", not {quoted}',
+        lambda path: (
+            "" not in path_levels(path) and path_levels(path).count(EACH) < 2 and len(path) <= _LONGEST_PATH
+        ),
+        'must be keys and positions with dots between, and one "*" at most, as in "values.0.t", not {quoted}',
     ),
 ]
 _ONE_OR_EACH: Final = Discriminator(lambda given: "each" if isinstance(given, Mapping) else "one")
@@ -355,9 +372,10 @@ _BYTES: Final = [
     {"type": "string", "pattern": r"^\s*\d{1,15}(\.\d{1,9})?\s*([kKmMgGtT][iI]?)?[bB]?\s*$"},
 ]
 Bytes = Annotated[int, Le(1 << 50), read_by(size), WithJsonSchema({"anyOf": _BYTES})]
-_OR_REFERENCE: Final = WithJsonSchema({"type": ["string", "object"]})
-Secret = Annotated[str, _OR_REFERENCE]
-"""In the file a secret may be named; ``secrets.py`` reads it before the section is validated."""
+SECRET: Final = WithJsonSchema({"type": ["string", "object"]})
+"""Marks what is a secret: it may be named in place of being written down, and no page or bundle shows it."""
+Secret = Annotated[str, SECRET]
+"""A secret may be named in the file; ``secrets.py`` reads it before the section is validated."""
 Token = Annotated[
     str,
     _require(
@@ -365,12 +383,12 @@ Token = Annotated[
         f"must have at least {SHORTEST_TOKEN} characters, letters, digits, - and _ only: "
         "openssl rand -hex 16 makes one",
     ),
-    _OR_REFERENCE,
+    SECRET,
 ]
 Properties = Annotated[Mapping[str, str], WithJsonSchema({"type": "object"})]
 """librdkafka's properties, which ``kafka.py`` flattens before the section is validated."""
 IdentityKey = Annotated[
     str,
     _require(lambda text: KEY.fullmatch(text) is not None, "must be the 64 hexadecimal digits of a key"),
-    _OR_REFERENCE,
+    SECRET,
 ]

@@ -58,7 +58,7 @@ class _Output:
             if rule.state in UNSURE:
                 return safe, True, f"no good reading of {rule.when.channel}"
         held = [rule for rule in self.rules if rule.holds]
-        # Of two that disagree the one for the safe state counts.
+        # The one for the safe state counts where two disagree.
         for rule in sorted(held, key=lambda rule: rule.on != safe):
             return rule.on, rule.on == safe, rule.config.when
         if self.commanded is not None:

@@ -30,10 +30,9 @@ from gateway.devices.mqtt_server import MqttProxy
 from gateway.devices.readings import PostedReadings
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Call, Inbox
-from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
-from gateway.forwarding.state import State
+from gateway.forwarding.state import Pace, State
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery
 from gateway.mqtt.intake import Intake
@@ -47,7 +46,6 @@ from gateway.remote.actions import Action
 from gateway.remote.downlinks import Downlinks
 from gateway.remote.executor import Executor
 from gateway.remote.receiver import CommandReceiver, clock_wait
-from gateway.remote.support import made_by_command, support_bundle
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.first_reading import FirstReading
 from gateway.reporting.gateway_status import GatewayStatus
@@ -116,13 +114,13 @@ def build(
         last.note_forwarded,
     )
     intake.quantities = config.quantities
-    intake.sensors = [sensor.name for sensor in config.sensors]
+    intake.sensors, intake.own_topic = [sensor.name for sensor in config.sensors], topics.reading
     writer = OutboxWriter(outbox, inbox.put)
     state = State(intake, Pace.of(config), hold)
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)
 
     entry = DeviceEntry(inbox.put, lambda: forwarder.is_full)
-    http = HttpInput(PostedReadings(gateway, intake, machine_clock, last.note_forwarded), entry)
+    http = HttpInput(PostedReadings(intake, machine_clock, last.note_forwarded), entry)
     mqtt_proxy = MqttProxy(entry)
 
     interlocks = Interlocks(config.actuators, config.interlocks, board, runs.event, inbox.announce)
@@ -167,7 +165,7 @@ def build(
         inbox.retain({topics.command_result: record.value})
 
     def to_device(topic: str, payload: bytes) -> bool:
-        inbox.put(Call(partial(session.publish, topic, payload)))
+        inbox.put(Call(partial(session.deliver, topic, payload, False, lambda _: None)))
         return session.ready.is_set()
 
     def deliver(topic: str, payload: bytes, retain: bool, done: Callable[[bool], None]) -> bool:
@@ -209,7 +207,6 @@ def build(
         "reload": remote.reload(reload.wait_for),
         "publish": remote.publish(config.mqtt.topic_root, to_device),
         "self-test": remote.self_test(partial(status_of, parts)),
-        "support-bundle": support_bundle(made_by_command(path, life.stop), inbox.announce),
     }
 
     def control(request: Mapping[str, Any]) -> Mapping[str, Any]:

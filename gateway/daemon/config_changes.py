@@ -44,7 +44,6 @@ _LIVE: Final = frozenset(
         *(("mqtt_proxy", key) for key in field_names(MqttProxyConfig)),
         # From the next start on, as a run is made then: it keeps no new password waiting.
         ("gateway", "identity_key"),
-        ("gateway", "sign_records"),
         # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
         ("uplink", "reset_after_h"),
         ("uplink", "reset_command"),
@@ -67,7 +66,7 @@ class Names:
         return bool(self.added or self.removed or self.changed)
 
     def summary(self) -> dict[str, list[str]]:
-        """As JSON has it; only what there is."""
+        """Returns what JSON shows: only the kinds of change that there are."""
         return {kind: list(names) for kind, names in dataclasses.asdict(self).items() if names}
 
 

@@ -17,7 +17,7 @@ _MOST_NAMED: Final = 3
 
 
 def take_snapshot(gateway: Gateway) -> Snapshot:
-    """As the parts are now. The main thread calls."""
+    """Collects the state of all parts. The main thread calls."""
     return Snapshot(
         at_s=time.monotonic(),
         ended=gateway.samplers.ended,
@@ -83,7 +83,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
         "run_proves_itself": _proves_itself(gateway),
         "state": "stopping" if stopping else "ended" if gateway.samplers.ended else "sampling",
         "now": format_time(gateway.clock.now_ns() // 1000),
-        "clock_given": gateway.sync.given,
+        "clock_given": gateway.sync.given_offset_ms is not None,
         "clock_may_be_given": gateway.board.clock is None and gateway.sync.may_be_given,
         "own_time": gateway.board.clock is not None,
         "uplink": forwarder.uplink,
@@ -94,6 +94,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
             "problems": list(map(str, config.problems)),
         },
         "mqtt_connected": gateway.session.ready.is_set(),
+        "mqtt_taken_over": gateway.session.taken_over,
         "sampled": sum(gateway.context.sequences.snapshot().values()),
         "received": counters.received,
         "confirmed": counters.confirmed,
@@ -112,8 +113,8 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
             topic: {"for_s": round(now_s - each.since_s), "problem": each.problem}
             for topic, each in parked.items()
         },
-        "kafka_problem": gateway.kafka.problem,
-        "kafka_refusal": gateway.kafka.refusal(parked.values()),
+        "kafka_problem": gateway.kafka.problem(parked.values(), answering=forwarder.kafka.answering),
+        "kafka_refusal": gateway.kafka.refusal(parked.values(), answering=forwarder.kafka.answering),
         "kafka_late_s": None if late_s is None else round(late_s, 2),
         "outbox_bytes": forwarder.outbox.size_bytes,
         "outbox_max_bytes": config.outbox.max_bytes,
@@ -141,7 +142,7 @@ def status_of(gateway: Gateway) -> dict[str, Any]:
                 "forwarded": counters.delivered[f"{config.gateway.id}/{channel}".encode()],
                 "dropped": gateway.runs.dropped_of(channel),
             }
-            for channel, last in gateway.last.own().items()
+            for channel, last in gateway.last.own(gateway.sync.given_offset_ms).items()
         },
         "forwarded_channels": gateway.last.forwarded(),
     }

@@ -14,7 +14,7 @@ from gateway.forwarding.ledger import ENTRY_BYTES
 from gateway.ports import Ack, Record
 
 _MOST_OPEN_BYTES: Final = 4 << 20
-"""Of what is not durable yet; beyond it devices have to wait."""
+"""Devices have to wait while more than this isn't durable yet."""
 
 
 class DeviceEntry:

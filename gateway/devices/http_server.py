@@ -23,7 +23,7 @@ from gateway.devices.entry import DeviceEntry
 from gateway.devices.http_bodies import Bodies, Place
 from gateway.devices.readings import LINES, BadBody, PostedReadings, Refusal, payloads, unpacked
 from gateway.ports import Record
-from gateway.status.bounded_server import BoundedServer, Listener
+from gateway.status.bounded_server import BoundedServer, Listener, is_own_name
 from gateway.status.tokens import WINDOW_S, Access, DeviceTokens
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class HttpServer(BoundedServer):
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def count(self, what: str, number: int = 1) -> None:
-        """For the status."""
+        """Adds to a count of the status."""
         with self._counting:
             self._counts[what] += number
 
@@ -107,7 +107,7 @@ class Post(BaseHTTPRequestHandler):
     server: HttpServer
 
     def setup(self) -> None:
-        """With a bound on how long a request may take to come."""
+        """Bounds how long a request may take to come."""
         super().setup()
         if isinstance(self.connection, ssl.SSLSocket):
             self.connection.do_handshake()
@@ -116,7 +116,7 @@ class Post(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(self._timed)
 
     def handle_one_request(self) -> None:
-        """As the base class."""
+        """Handles a request that comes in time."""
         self._timed.until_s = time.monotonic() + _IDLE_S
         super().handle_one_request()
 
@@ -130,6 +130,11 @@ class Post(BaseHTTPRequestHandler):
         server.count("requests")
         if self.path != PATH:
             self._refuse(HTTPStatus.NOT_FOUND, f"there is {PATH}")
+            return
+        if server.tokens is None and not is_own_name(self.headers.get("Host", ""), server.listens_as):
+            # Another name may point here for its owner's page, which a browser on this machine has open.
+            remedy = "post to localhost, an address, or this machine's own name"
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, f"this machine has another name: {remedy}")
             return
         device = None if server.tokens is None else server.tokens.admit(self._bearer(), self._peer)
         if isinstance(device, Access):

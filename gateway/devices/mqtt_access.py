@@ -21,7 +21,7 @@ _NOBODY: Final = StoredPassword(b"", b"\0" * 64, 101)
 
 
 class MqttAccess:
-    """By the files of a config; without them everyone is admitted, to every topic.
+    """Admits users by the files of a config; without them everyone, to every topic.
 
     Raises OSError, ValueError.
     """
@@ -46,7 +46,7 @@ class MqttAccess:
 
         Five a minute for a name at an address: behind it there may be a whole site, and one wrong device
         keeps no other out. Fifty a minute for an address, whatever the names; who was admitted from there
-        before still is. By the same password it is after its name's five too: others may have guessed.
+        before still is. The same password still is after its name's five: others may have guessed.
         """
         if self._users is None:
             return True

@@ -26,7 +26,7 @@ _PACKET_S: Final = 30.0
 """For a packet, from its first byte on; and for what waits to be read by the device."""
 _CLOSE_S: Final = 5.0
 _LONGEST_SILENCE_S: Final = 3600.0
-"""Also of devices without a keepalive."""
+"""A connection is closed after it, whatever keepalive the device chose."""
 _GRACE: Final = 1.5
 """Keepalives without a packet (MQTT 3.1.1, 3.1.2.10)."""
 _MOST_UNREAD: Final = 16 << 10
@@ -38,7 +38,7 @@ _LONGEST_ID: Final = 256
 ROOM, IN_FLIGHT, RATE, UNREAD, MEMORY, STOPPING = "room", "in_flight", "rate", "unread", "memory", "stopping"
 """Why nothing is read."""
 _NO_MORE: Final = frozenset((ROOM, IN_FLIGHT, RATE, UNREAD, STOPPING))
-"""And why what was read already is not taken either."""
+"""Reasons for which what was read already is not taken either."""
 
 
 class Connection(asyncio.Protocol):
@@ -68,13 +68,13 @@ class Connection(asyncio.Protocol):
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As the base class."""
+        """Takes over a new connection."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(_MOST_UNREAD)
         self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """As the base class."""
+        """Takes bytes in, and answers the packets that they complete."""
         if self._closing_s is not None:
             return
         if not self._reader.buffered:
@@ -92,7 +92,7 @@ class Connection(asyncio.Protocol):
         self._release(UNREAD)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """As the base class."""
+        """Ends the session; what was taken in stays."""
         self._closing_s = self._server.now_s()
         self._transport = None
         self._server.buffered -= self._reader.buffered
@@ -204,8 +204,6 @@ class Connection(asyncio.Protocol):
             server.count("unauthorized")
             raise BadPacket("UNAUTHORIZED", mqtt.connack(mqtt.NOT_AUTHORIZED))
         user = packet.username if server.access.named else None
-        if packet.will_topic is not None and not server.access.allows(user, packet.will_topic):
-            raise BadPacket("NOT_ALLOWED", mqtt.connack(mqtt.NOT_AUTHORIZED))
         session, present = server.sessions.begin(user, packet.client_id)
         if isinstance(session.connection, Connection):
             # The same device, whose earlier connection hasn't been found dead yet.

@@ -14,7 +14,7 @@ _LEVEL: Final = 4
 _TOO_LONG: Final = 4
 """Bytes that give a packet's length."""
 _MOST_OTHER_BYTES: Final = 16 << 10
-"""Of a packet that is no PUBLISH: whoever sends CONNECT is a stranger still."""
+"""The longest packet that is no PUBLISH: whoever sends CONNECT hasn't logged in yet."""
 _U16: Final = struct.Struct(">H")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef]")
 
@@ -34,14 +34,13 @@ class BadPacket(Exception):
 
 
 class Connect(NamedTuple):
-    """``keepalive_s`` is 0 where there is none; ``will_topic`` is None without a will."""
+    """``keepalive_s`` is 0 where there is none. A will is read over."""
 
     client_id: str
     clean: bool
     keepalive_s: int
     username: str | None
     password: bytes | None
-    will_topic: str | None
 
 
 class Publish(NamedTuple):
@@ -55,14 +54,14 @@ class Publish(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """To how many filters."""
+    """A subscription, with the number of its filters."""
 
     packet_id: int
     filters: int
 
 
 class Unsubscribe(NamedTuple):
-    """From filters."""
+    """The end of subscriptions."""
 
     packet_id: int
 
@@ -261,9 +260,9 @@ def _connect(fields: _Fields) -> Connect:
     has_will, will_qos, retain = flags & 4, flags >> 3 & 3, flags & 0x20
     if flags & 1 or will_qos == 3 or (not has_will and (will_qos or retain)) or flags & 0xC0 == 0x40:
         raise BadPacket("MALFORMED")
-    client_id, will_topic = fields.text(), None
+    client_id = fields.text()
     if has_will:
-        will_topic, _ = fields.topic(), fields.binary()
+        fields.topic(), fields.binary()
     username = fields.text() if flags & 0x80 else None
     password = fields.binary() if flags & 0x40 else None
-    return Connect(client_id, bool(flags & 2), keepalive_s, username, password, will_topic)
+    return Connect(client_id, bool(flags & 2), keepalive_s, username, password)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _MOST_STRANGERS: Final = 32
 """Connections without CONNECT, the TLS handshake's included; a further one is closed at once."""
 _MOST_BUFFERED: Final = 16 << 20
-"""Of all connections; beyond it those with the most in them have to wait."""
+"""The connections with most in their buffers have to wait while all together hold more."""
 _HANDSHAKE_S: Final = 10.0
 _SHUTDOWN_S: Final = 2.0
 _TICK_S: Final = 1.0
@@ -47,7 +47,7 @@ class MqttServer:
         self.config = config
         self.sessions = Sessions(config.max_in_flight)
         self.no_session = Session(0)
-        """Of who hasn't sent CONNECT."""
+        """The session of connections that haven't sent CONNECT."""
         self.buffered = 0
         """Bytes that all connections hold."""
         self._entry = entry
@@ -118,7 +118,7 @@ class MqttServer:
         return self._loop.time()
 
     def count(self, what: str, number: int = 1) -> None:
-        """For the status."""
+        """Adds to a count of the status."""
         self._counts[what] += number
 
     @property

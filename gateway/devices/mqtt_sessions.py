@@ -38,7 +38,7 @@ class Receipt:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """Of one client id of one user; it keeps ``most`` receipts.
+    """What one client id of one user has open; it keeps ``most`` receipts.
 
     ``waiting`` are its messages that aren't durable yet.
     """

@@ -14,7 +14,7 @@ from gateway.mqtt.intake import Intake
 from gateway.ports import Clock, Record
 
 MOST_READINGS: Final = 10_000
-"""In one request."""
+"""The bound of one request."""
 _GZIP: Final = 31
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 LINES: Final = ("application/x-ndjson", "application/jsonl", "application/json-lines")
@@ -71,10 +71,7 @@ def payloads(body: bytes, content_type: str) -> list[tuple[int, bytes]]:
 class PostedReadings:
     """Checks readings as those of other devices on the local broker are. ``clock`` is this machine's."""
 
-    def __init__(
-        self, gateway: str, intake: Intake, clock: Clock, forwarded: Callable[[wire.Reading], None]
-    ) -> None:
-        self._gateway = gateway
+    def __init__(self, intake: Intake, clock: Clock, forwarded: Callable[[wire.Reading], None]) -> None:
         self._intake = intake
         self._clock = clock
         self._forwarded = forwarded
@@ -95,8 +92,7 @@ class PostedReadings:
 
     def _record(self, payload: bytes, device: str | None, received_us: int | None) -> Record:
         reading, intake = wire.parse_reading(payload, received_us), self._intake
-        if reading.gateway == self._gateway:
-            raise wire.InvalidReading("FORGED", f"{self._gateway} is this gateway: its readings are its own")
+        intake.check_sender(reading, None)
         if device not in (None, reading.gateway):
             raise wire.InvalidReading("FOREIGN", f"the token is {device}'s, and gateway is {reading.gateway}")
         if reading.quantity not in intake.quantities:

@@ -11,8 +11,8 @@ from typing import Final
 
 from buffer.errors import OutboxError
 from buffer.files import free_bytes
+from buffer.outbox_file import Limits
 from buffer.reader import OutboxReader
-from buffer.space_limits import Limits
 from gateway.config import Config
 
 _SECONDS_A_DAY: Final = 86_400
@@ -20,7 +20,7 @@ _COMMIT_BYTES: Final = ((1.0, 175.0), (2.0, 131.0), (12.0, 53.0), (40.0, 39.0), 
 """Bytes a reading by readings a commit, growth of the file over 400 commits of simulated cups (measured)."""
 _NEWEST_RECORDS: Final = 2_000
 _FEW_RECORDS: Final = 200
-# Beside its rows the file has the tree's pages: 1 to 20 % of what the rows take (measured).
+# The file has the tree's pages beside its rows: 1 to 20 % of what the rows take (measured).
 _TREE_SHARE: Final = 1.1
 _READ_AGAIN_S: Final = 60.0
 _IDLE_READER_BYTES: Final = 25e6

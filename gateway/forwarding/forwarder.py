@@ -9,7 +9,8 @@ confirmed within half the commit interval is stored; from then on everything is,
 delivery report shows that Kafka answers again. Then new messages go out at once and the backlog drains beside
 them.
 
-Invariants: a PUBACK is sent only when it is due by the ledger; what neither Kafka nor the outbox takes
+Invariants: a PUBACK is sent only when it is due by the ledger, at once only where all that came of a message
+has left it, or where nothing comes of it; what neither Kafka nor the outbox takes
 is bounded in memory, and what is given up then is reported.
 """
 
@@ -18,50 +19,172 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, Literal
+from weakref import ref
 
 from buffer.drops import Drop, OnDrop, ignore
+from cloud.wire import reading_records as wire
 from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import Backlog, SentRow
 from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Posted, Published, Retained, Sampled
 from gateway.forwarding.ledger import Entry
-from gateway.forwarding.outbox_writer import (
-    Fetched,
-    NotFetched,
-    NotRemoved,
-    NotStored,
-    OutboxWriter,
-    Refiled,
-    Stored,
-)
-from gateway.forwarding.reception import Reception
+from gateway.forwarding.outbox_writer import Fetched, NotFetched, NotRemoved, NotStored, OutboxWriter, Stored
 from gateway.forwarding.state import State
 from gateway.forwarding.uplink import Uplink
-from gateway.ports import Broker, Sink
+from gateway.ports import Ack, Broker, Message, Record, Sink
 from gateway.system.watchdog import Heartbeat
+
+# More than a broker keeps in flight for one client (Mosquitto: 20 by default).
+_REMEMBERED: Final = 2_000
+
+
+class RedeliveryCache:
+    """Which message the broker sent under which id, to recognise a redelivery: the newest ids.
+
+    After a broken connection the broker sends again what was not acknowledged, flagged as a duplicate and
+    under its old id (MQTT 3.1.1, 4.4); in another session of the broker's an id is another message's. Other
+    devices' numbers and raw messages get their identity from us at first receipt: a second one would count
+    them twice. Not kept beyond the daemon's end; of what has left ledger and sink the bytes aren't kept.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: OrderedDict[int, tuple[int, str, int, list[ref[Entry]]]] = OrderedDict()
+
+    def note(self, message: Message, entries: Sequence[Entry]) -> None:
+        """Remember what a message with a PUBACK became: one entry, or several readings' entries."""
+        if message.ack is None:
+            return
+        number = message.ack.message_id
+        self._by_id.pop(number, None)
+        self._by_id[number] = (message.session, message.topic, hash(message.payload), list(map(ref, entries)))
+        if len(self._by_id) > _REMEMBERED:
+            oldest, known = self._by_id.popitem(last=False)
+            if any(entry.acks for entry in _living(known[3])):
+                # Not acknowledged yet: it may well come again. There is an id for each, 65,535 at most.
+                self._by_id[oldest] = known
+
+    def repeated(self, message: Message) -> Sequence[Entry] | None:
+        """What is left of what a duplicate became when it first came; None where nothing is known of it."""
+        known = None if message.ack is None else self._by_id.get(message.ack.message_id)
+        if known is None or known[:3] != (message.session, message.topic, hash(message.payload)):
+            return None
+        return _living(known[3])
+
+
+def _living(entries: Iterable[ref[Entry]]) -> list[Entry]:
+    return [entry for each in entries if (entry := each()) is not None]
+
+
+class Reception:
+    """Enters messages into the ledger."""
+
+    def __init__(self, state: State, broker: Broker) -> None:
+        self._state = state
+        self._broker = broker
+        self._receipts = RedeliveryCache()
+        self._session = 0
+
+    def take(self, message: Message, now_s: float) -> Sequence[Entry]:
+        """The entries of the ledger that may go to Kafka with this message."""
+        topic, ack, state = message.topic, message.ack, self._state
+        if message.session != self._session:
+            self._session = message.session
+            state.ledger.session_lost()
+        echoed = state.ledger.echoed(message.payload, ack) if state.intake.may_echo(topic) else None
+        if echoed is not None:
+            return (echoed,)
+        if message.repeated and ack is not None:
+            known = self._receipts.repeated(message)
+            if known is not None:
+                self._owe(known, ack)
+                return ()
+        # At the end the broker keeps what it gets no PUBACK for, for the next run: a number given now, after
+        # the run's last record, would be in no record.
+        return self._accept(message, now_s) if state.taking else ()
+
+    def _accept(self, message: Message, now_s: float) -> Sequence[Entry]:
+        topic, ack, state = message.topic, message.ack, self._state
+        state.counters.received += 1
+        records = state.intake.accept(topic, message.payload, retained=message.retained)
+        if records is None:
+            # An echo of a reading that is confirmed or stored already.
+            state.counters.late_echoes += 1
+        entries = self._enter(records or (), ack, now_s)
+        if entries:
+            self._receipts.note(message, entries)
+        return entries
+
+    def take_posted(self, records: Sequence[Record], ack: Ack, now_s: float) -> Sequence[Entry]:
+        """The entries of what a device has handed over itself; at the end none, and no answer."""
+        state = self._state
+        if not state.taking:
+            return ()
+        state.counters.received += len(records)
+        return self._enter(records, ack, now_s)
+
+    def take_published(self, topic: str, payload: bytes, ack: Ack, now_s: float) -> Sequence[Entry]:
+        """The entries of a message that a device has published to the gateway itself; at the end none."""
+        state = self._state
+        if not state.taking:
+            return ()
+        state.counters.received += 1
+        return self._enter(state.intake.accept(topic, payload, direct=True) or (), ack, now_s)
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Send a PUBACK to the broker, or report to where a device has its answer from."""
+        if ack.done is None:
+            self._broker.acknowledge(ack)
+        else:
+            ack.done()
+
+    def _enter(self, records: Sequence[Record], ack: Ack | None, now_s: float) -> Sequence[Entry]:
+        """An entry for each; where nothing comes of a message it is acknowledged at once."""
+        state = self._state
+        if not records and ack is not None:
+            self.acknowledge(ack)
+        state.counters.dead_letters += sum(record.topic == wire.DEAD_LETTER_TOPIC for record in records)
+        live = not state.pace.metered
+        # All of them owe the PUBACK before the first of them can be confirmed.
+        return [state.ledger.enter(record, now_s, own=False, ack=ack, live=live) for record in records]
+
+    def _owe(self, entries: Sequence[Entry], ack: Ack) -> None:
+        """A message came again: acknowledge it with its last entry, or now if all have left the ledger."""
+        still_open = [entry for entry in entries if self._state.ledger.is_open(entry)]
+        for entry in still_open:
+            self._state.ledger.owe(entry, ack)
+        if not still_open:
+            self.acknowledge(ack)
+
 
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0
-# Delivery reports wake nobody: they are polled for, first when the producer's linger is over, seldom while
-# Kafka keeps silent.
-_FIRST_POLL_S: Final = 0.007
-_LONGEST_POLL_S: Final = 0.05
+# Delivery reports wake nobody: each turn polls for them, and where none comes by itself one at these times,
+# seldom while Kafka keeps silent. Mostly a report can wait for the next message's turn. It can't where a
+# device waits for its answer, nor with so many open that a broker's window (Mosquitto's default: 20) is full.
+_FIRST_POLL_S: Final = 0.025
+_SOON_S: Final = 0.005
+_MANY: Final = 16
+_LONGEST_POLL_S: Final = 0.1
 # While messages come closer together than this, those of the next few milliseconds are taken in one turn: a
 # turn for each was much of what a thousand a second cost. One that comes alone waits for nothing.
 _BUSY_APART_S: Final = 0.005
-_REST_S: Final = 0.002
-# So many in one turn are a batch already.
+_REST_S: Final = 0.004
+# Sensors are read at the same instants: with the first reading the others come, and then their echoes.
+_GATHER_S: Final = 0.004
+_ECHOES_S: Final = 0.002
+# A turn with so many is a batch already.
 _ENOUGH: Final = 8
 # A few milliseconds' work: late messages don't wait for more.
 _EVENTS_PER_TURN: Final = 128
 _RECHECK_S: Final = 0.1
-# With the grace for Kafka well within the unit's TimeoutStopSec: what is lost is to be announced.
+# It is well within the unit's TimeoutStopSec, grace for Kafka included: what is lost is to be announced.
 _LAST_COMMITS_S: Final = 10.0
-# Beyond this much in memory the broker must keep what it has; it has the session for that.
+# The broker keeps what it has while memory holds more than this; it has the session for that.
 MAX_MEMORY_BYTES: Final = 32 << 20
-# For the watchdog.
+# The watchdog's periods.
 _TURN_PERIODS: Final = 0.25
 _MOVE_PERIODS: Final = 1.0
 
@@ -152,7 +275,7 @@ class Forwarder:
         self._take_last()
         refusals, until_s = self._refusals, self._state.monotonic() + _LAST_COMMITS_S
         while self._refusals == refusals and self._state.monotonic() < until_s:
-            entries = ledger.next_to_store()
+            entries = ledger.take_for_storing(float("inf"))
             if not entries:
                 break
             self.outbox.store_last(entries)
@@ -207,7 +330,7 @@ class Forwarder:
 
     @property
     def in_memory(self) -> tuple[int, int]:
-        """Of those how many are in memory because the disk can't be used, and what memory has in bytes."""
+        """Records that are in memory because the disk can't be used, and what memory has in bytes."""
         ledger = self._state.ledger
         return ledger.refused, ledger.size_bytes if ledger.refused else 0
 
@@ -237,6 +360,10 @@ class Forwarder:
         while not self._finished():
             self._mark_progress()
             self.inbox.sleep(self._patience_s(), *broker.interest())
+            readings = self.inbox.has_readings
+            if readings:
+                time.sleep(_GATHER_S)
+                self.inbox.has_readings = False
             now_s = state.monotonic()
             self._take_events(now_s)
             messages = broker.read(now_s, take=not self._full)
@@ -250,10 +377,12 @@ class Forwarder:
             self._settle()
             broker.write()
             if reported or messages:
-                self._poll_s = _FIRST_POLL_S
+                self._poll_s = _SOON_S if self._open > _MANY else _FIRST_POLL_S
+            if readings:
+                time.sleep(_ECHOES_S)
+            elif 0 < len(messages) < _ENOUGH and now_s - self._messages_s < _BUSY_APART_S:
+                time.sleep(_REST_S)
             if messages:
-                if len(messages) < _ENOUGH and now_s - self._messages_s < _BUSY_APART_S:
-                    time.sleep(_REST_S)
                 self._messages_s = now_s
         self._ended = True
 
@@ -281,7 +410,7 @@ class Forwarder:
         """What became of records at the sinks; whether there was anything."""
         reported = self._uplink.poll(now_s)
         drained = self._backlog.poll(now_s)
-        self._uplink.confirmed(drained, now_s)
+        self._uplink.drained(drained, now_s)
         return reported or bool(drained)
 
     def _dispatch(self, event: Event, now_s: float) -> None:
@@ -293,15 +422,14 @@ class Forwarder:
                 state.ledger.enter(record, now_s, own=True, live=not state.pace.metered)
                 self._broker.publish(topic, record.value)
             case Announced(record):
-                state.compacted.entered(record)
-                self._uplink.send(state.ledger.enter(record, now_s, own=False), now_s)
+                self._uplink.announce(record, now_s)
             case Posted(records, ack):
                 # Its device waits for the answer.
-                self._poll_s = _FIRST_POLL_S
+                self._poll_s = _SOON_S
                 for entry in self._reception.take_posted(records, ack, now_s):
                     self._uplink.send(entry, now_s)
             case Published(topic, payload, ack):
-                self._poll_s = _FIRST_POLL_S
+                self._poll_s = _SOON_S
                 for entry in self._reception.take_published(topic, payload, ack, now_s):
                     self._uplink.send(entry, now_s)
             case Retained(messages):
@@ -318,8 +446,6 @@ class Forwarder:
                 self._backlog.fetched(rows, now_s)
             case NotRemoved(numbers, problem):
                 self._backlog.not_removed(numbers, problem, now_s)
-            case Refiled(before, numbers):
-                self._backlog.refiled(before, numbers)
             case NotFetched(problem):
                 self._backlog.not_fetched(problem, now_s)
             case Call(function):
@@ -345,7 +471,7 @@ class Forwarder:
     def _bound_memory(self) -> None:
         """Leave with the broker what there is no room for; give up our own oldest readings at the last."""
         ledger = self._state.ledger
-        if self._full != (ledger.open_bytes > (MAX_MEMORY_BYTES // 2 if self._full else MAX_MEMORY_BYTES)):
+        if self._full != (ledger.size_bytes > (MAX_MEMORY_BYTES // 2 if self._full else MAX_MEMORY_BYTES)):
             self._full = not self._full
             if self._full:
                 log.warning("event=mqtt.held reason=memory_full")
@@ -359,11 +485,16 @@ class Forwarder:
     def _patience_s(self) -> float:
         now_s, stop_at_s = self._state.monotonic(), self._state.stop_at_s
         until_s = min(now_s + _IDLE_S, self.kafka.wake_s(), self._uplink.wake_s(now_s), self._broker.wake_s())
-        if any(sink.open for sink in self._sinks):
+        if self._open:
             until_s = min(until_s, now_s + self._poll_s)
             self._poll_s = min(2 * self._poll_s, _LONGEST_POLL_S)
         ends_s = self._backlog.wake_s() if stop_at_s is None else stop_at_s
         return max(min(until_s, ends_s) - now_s, 0.0)
+
+    @property
+    def _open(self) -> int:
+        """How many records' outcomes are to come."""
+        return sum(sink.open for sink in self._sinks)
 
     def _finished(self) -> bool:
         state = self._state

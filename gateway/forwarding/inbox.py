@@ -25,7 +25,7 @@ class Sampled(NamedTuple):
 
 
 class Announced(NamedTuple):
-    """A record of the gateway itself: its runs, status, calibrations, events. As durable as a reading."""
+    """A record of the gateway itself (runs, status, calibrations, events), as durable as a reading."""
 
     record: Record
 
@@ -67,26 +67,37 @@ class Inbox:
         self._events: deque[Event] = deque()
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asleep = False
+        self.has_readings = False
+        """Whether some of our own readings have come since this was last reset."""
 
     def __del__(self) -> None:
         os.close(self._descriptor)
 
     def sampled(self, record: Record, topic: str) -> None:
         """Enter one of our own readings, which is then published."""
+        self.has_readings = True
         self.put(Sampled(record, topic))
 
     def announce(self, record: Record) -> None:
         """Enter a record of the gateway."""
         self.put(Announced(record))
 
-    def retain(self, messages: Mapping[str, bytes]) -> None:
-        """Let the local broker retain these, now and from each connect on; an empty one is removed."""
-        self.put(Retained(messages))
+    def retain(self, messages: Mapping[str, bytes], *, soon: bool = True) -> None:
+        """Let the local broker retain these, now and from each connect on; an empty one is removed.
+
+        What needn't be there ``soon`` wakes nobody: it goes with what comes next, within a second.
+        """
+        if soon:
+            self.put(Retained(messages))
+        else:
+            self._events.append(Retained(messages))
 
     def put(self, event: Event) -> None:
         """Enter any event."""
         self._events.append(event)
         if self._asleep:
+            # Once: each is a system call, in which another thread may take the interpreter's lock.
+            self._asleep = False
             self.wake()
 
     def wake(self) -> None:

@@ -7,9 +7,8 @@ Invariants:
 
 - An entry leaves only when Kafka has confirmed it or the outbox has it; its PUBACKs are due then, never
   earlier. A PUBACK that several entries owe (one message, several readings) is due with the last of them.
-- What the disk refuses stays, the oldest of it in compressed *packs*. Our own readings' PUBACKs don't wait
-  for it: the broker could not restore what the gateway loses with its memory, and un-PUBACKed echoes would
-  stop all that it sends us. What owes a PUBACK, or is at the sink, is in no pack.
+- What the disk refuses stays. Our own readings' PUBACKs don't wait for it: the broker could not restore what
+  the gateway loses with its memory, and un-PUBACKed echoes would stop all that it sends us.
 - A row whose copy the sink still holds is *held*: it is not drained before the sink reports that copy's
   outcome, and a late delivery deletes it.
 
@@ -20,9 +19,9 @@ until ``take_settled``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain
 from operator import attrgetter
 from typing import Final
 
@@ -30,16 +29,15 @@ from buffer.drops import MEMORY_FULL, NOT_STORED, OTHERS_SHARE, Drop
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC
-from gateway.forwarding.packs import Pack, Packs
-from gateway.forwarding.seq_summary import join, summarise
+from gateway.forwarding.records import summarise
 from gateway.ports import Ack, Record
 
 ENTRY_BYTES: Final = 1024
 """What an entry takes beside its value: key, headers, objects (measured: 0.8 KiB, and a PUBACK)."""
 MOST_BYTES: Final = 48 << 20
 """Beyond so much the oldest go that owe no PUBACK, or are our own: neither Kafka nor the disk takes them."""
-PACK_ENTRIES: Final = 500
-PACK_BYTES: Final = 1 << 20
+_AGAIN_AT_ONCE: Final = 500
+"""Entries refused before that go to the disk with one commit: new ones don't wait for all of them."""
 is_others: Final = attrgetter("others")
 _STATE_TOPICS: Final = frozenset({RUNS_TOPIC, EVENTS_TOPIC, STATUS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC})
 _SHARE: Final = 4
@@ -92,7 +90,7 @@ class Settled:
 
 
 class Ledger:
-    """The open entries, oldest first, the packs, older still, and the held rows."""
+    """The open entries, oldest first, and the held rows."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -100,29 +98,23 @@ class Ledger:
         self._unstored: OrderedDict[Entry, None] = OrderedDict()
         self._storing: dict[Entry, None] = {}
         self._awaiting_echo: dict[bytes, Entry] = {}
-        self.packs = Packs()
         self._settled = Settled()
-        self.open_bytes = 0
+        self.size_bytes = 0
         """What the open entries take."""
         self.refused = 0
-        """How many entries the disk has refused, those in packs included."""
+        """How many of them the disk has refused."""
         self.held: set[int] = set()
         """Rows of the outbox that must not be drained yet, because the sink has a copy of them."""
         self.has_durable = False
         """Whether Kafka or the outbox has taken a reading of this run."""
 
     def __len__(self) -> int:
-        return len(self._unstored) + len(self._storing) + self.packs.records
-
-    @property
-    def size_bytes(self) -> int:
-        """What entries and packs take."""
-        return self.open_bytes + self.packs.size_bytes
+        return len(self._unstored) + len(self._storing)
 
     @property
     def nearly_full(self) -> bool:
-        """Whether the disk had better lose its oldest than memory some."""
-        return self.size_bytes > self.most_bytes * 3 // 4
+        """True if a full disk should drop its oldest rows: before memory is full and the broker must wait."""
+        return self.size_bytes > self.most_bytes // 2
 
     def take_settled(self) -> Settled:
         """What has fallen due since the last call."""
@@ -157,7 +149,7 @@ class Ledger:
     def owe(self, entry: Entry, ack: Ack) -> None:
         """An open entry owes a PUBACK, which others may owe too. Those of earlier connections are void."""
         if entry.acks and entry.acks[0].connection < ack.connection:
-            # On a disk that fails for days a message comes again with each connection.
+            # A message comes again with each connection while a disk fails for days.
             entry.acks = [each for each in entry.acks if each.connection >= ack.connection]
         entry.acks.append(ack)
         ack.owed += 1
@@ -188,9 +180,9 @@ class Ledger:
     def replace(self, entry: Entry, record: Record) -> None:
         """Send another record (its dead letter) in the entry's place; PUBACKs and deadline stay."""
         self._await_no_echo(entry)
-        self.open_bytes -= entry.size_bytes
+        self.size_bytes -= entry.size_bytes
         entry.record = record
-        self.open_bytes += entry.size_bytes
+        self.size_bytes += entry.size_bytes
 
     def oldest_unstored(self) -> Entry | None:
         """The entry that has waited longest without being on its way to the disk."""
@@ -214,14 +206,17 @@ class Ledger:
     ) -> list[Entry]:
         """The entries that entered before a moment and are not on their way to the disk; now they are.
 
-        Of ``topics``, those that entered later as well. Those refused before only ``again``.
+        Of ``topics``, those that entered later as well. Those refused before only ``again``, and a part of
+        them: the oldest.
         """
-        taken = [
-            entry
-            for entry in self._unstored
-            if (again or not entry.refused)
-            and (entry.entered_s <= entered_before_s or entry.record.topic in topics)
-        ]
+        left = _AGAIN_AT_ONCE if again else 0
+        taken: list[Entry] = []
+        for entry in self._unstored:
+            if entry.refused and not left:
+                continue
+            if entry.entered_s <= entered_before_s or entry.record.topic in topics:
+                taken.append(entry)
+                left -= entry.refused
         for entry in taken:
             entry.storing = True
             del self._unstored[entry]
@@ -229,20 +224,15 @@ class Ledger:
         return taken
 
     def give_up(self) -> Drop | None:
-        """Remove a pack, or entries taking an eighth of the bound that are nowhere else: the oldest.
+        """Remove the oldest entries that are nowhere else, an eighth of the bound; what is lost.
 
-        What is lost. It is others' where they hold more than their share. Messages that owe a PUBACK are not
+        It is others' where they hold more than their share. Messages that owe a PUBACK are not
         among it, since the broker has them until they are acknowledged.
         """
         idle = [entry for entry in self._unstored if not entry.at_sink and (entry.own or not entry.acks)]
-        others_bytes = self.packs.others_bytes + sum(entry.size_bytes for entry in idle if entry.others)
+        others_bytes = sum(entry.size_bytes for entry in idle if entry.others)
         over = others_bytes > self.most_bytes // _SHARE
         reason = OTHERS_SHARE if over else MEMORY_FULL
-        for pack in self.packs:
-            if pack.others or not over:
-                self.packs.remove(pack)
-                self.refused -= pack.count
-                return pack.drop(reason)
         lost: list[Record] = []
         freed = 0
         for entry in idle:
@@ -253,12 +243,9 @@ class Ledger:
         return Drop(reason, 0, 0, len(lost), summarise(lost)) if lost else None
 
     def left(self) -> Drop | None:
-        """All that is open or packed, as a loss at the end."""
-        records = [entry.record for entry in (*self._storing, *self._unstored)]
-        drops = [pack.drop(NOT_STORED) for pack in self.packs]
-        if records:
-            drops.append(Drop(NOT_STORED, 0, 0, len(records), summarise(records)))
-        return join(drops) if drops else None
+        """All that is open, as a loss at the end."""
+        records = list(self.records())
+        return Drop(NOT_STORED, 0, 0, len(records), summarise(records)) if records else None
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
         """The outbox has entries under these numbers."""
@@ -288,74 +275,16 @@ class Ledger:
             if entry.own:
                 self._pay(entry)
 
-    # Packs.
-
-    def repack(self, waits: Callable[[Record], bool], *, to_kafka: bool, to_disk: bool) -> bool:
-        """Open the oldest pack that may go where few are on their way; pack the oldest where many rest.
-
-        ``waits``: Kafka would not take a record. Whether a pack was opened.
-        """
-        of_kafka: list[Entry] = []
-        resting: list[Entry] = []
-        for entry in self._unstored:
-            if entry.refused:
-                (resting if waits(entry.record) else of_kafka).append(entry)
-        moving = len(of_kafka) + (len(resting) if to_disk else 0)
-        self._pack([each for each in resting if each.waiting and not each.acks], waits=True)
-        if moving < PACK_ENTRIES and not self._storing:
-            for pack in self.packs:
-                if to_disk or (to_kafka and not pack.waits):
-                    self._unpack(pack)
-                    return True
-        self._pack([each for each in of_kafka if each.waiting and not each.acks], waits=False)
-        return False
-
-    def next_to_store(self) -> list[Entry]:
-        """All entries that are not on their way to the disk, then a pack's with each call; now they are."""
-        if not self._unstored:
-            for pack in self.packs:
-                self._unpack(pack)
-                break
-        return self.take_for_storing(float("inf"))
-
-    def _pack(self, idle: Sequence[Entry], *, waits: bool) -> None:
-        """The oldest, as long as there are two packs' worth."""
-        idle = sorted(idle, key=attrgetter("entered_s"))
-        left_bytes, begin = sum(entry.size_bytes for entry in idle), 0
-        while left_bytes > 2 * PACK_BYTES or len(idle) - begin > 2 * PACK_ENTRIES:
-            some: list[Entry] = []
-            size = 0
-            while size < PACK_BYTES and len(some) < PACK_ENTRIES and begin < len(idle):
-                some.append(idle[begin])
-                size += idle[begin].size_bytes
-                begin += 1
-            left_bytes -= size
-            for others, of_class in groupby(sorted(some, key=is_others), is_others):
-                rows = [(each.record, each.entered_s, each.own, each.live) for each in of_class]
-                self.packs.add(rows, others=others, waits=waits)
-            for entry in some:
-                del self._unstored[entry]
-                self.open_bytes -= entry.size_bytes
-                self._await_no_echo(entry)
-
-    def _unpack(self, pack: Pack) -> None:
-        self.packs.remove(pack)
-        # They are older than what is open.
-        for record, entered_s, own, live in reversed(pack.rows()):
-            entry = Entry(record, entered_s, own, live, refused=True)
-            self._open(entry)
-            self._unstored.move_to_end(entry, last=False)
-
     def _open(self, entry: Entry) -> None:
         self._unstored[entry] = None
-        self.open_bytes += entry.size_bytes
+        self.size_bytes += entry.size_bytes
 
     def _close(self, entry: Entry) -> None:
         if entry in self._unstored:
             del self._unstored[entry]
         else:
             del self._storing[entry]
-        self.open_bytes -= entry.size_bytes
+        self.size_bytes -= entry.size_bytes
         self.refused -= entry.refused
         self._await_no_echo(entry)
         self._pay(entry)

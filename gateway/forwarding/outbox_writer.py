@@ -11,27 +11,27 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, groupby
 from operator import attrgetter
 from queue import Empty, PriorityQueue
 from typing import Final, NamedTuple
 
-from buffer.blocks import Group
 from buffer.drops import OnDrop
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxTooLarge
-from buffer.space_limits import Limits
+from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.backoff import Backoff
 from gateway.config import Config
-from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
 from gateway.forwarding.ledger import Entry, is_others
-from gateway.forwarding.record_codec import to_bytes
-from gateway.forwarding.seq_summary import exactly, summarise
-from gateway.ports import Record
+from gateway.forwarding.records import exactly, summarise, to_bytes
 from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
+
+BATCH_RECORDS: Final = 500
+BATCH_BYTES: Final = 256 << 10
+"""Of rows that are read, or stored with one commit."""
 
 _TEND_EVERY_S: Final = 1.0
 # Two minutes: beyond them the kernel, too, calls a task hung (kernel.hung_task_timeout_secs).
@@ -86,14 +86,7 @@ class NotRemoved(NamedTuple):
     problem: str
 
 
-class Refiled(NamedTuple):
-    """Rows were stored again; each topic's new numbers follow one another."""
-
-    before: Sequence[int]
-    numbers: Mapping[str, Sequence[int]]
-
-
-Answer = Stored | NotStored | Fetched | NotFetched | NotRemoved | Refiled
+Answer = Stored | NotStored | Fetched | NotFetched | NotRemoved
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -164,7 +157,7 @@ class OutboxWriter:
     def store(self, entries: Sequence[Entry], *, drop_oldest: bool = False) -> None:
         """Put entries on disk; answered by Stored or NotStored.
 
-        With ``drop_oldest`` in place of the oldest there where the disk is full; at the cap in any case.
+        They take the place of the oldest there at the cap, and with ``drop_oldest`` where the disk is full.
         """
         self._put(_FIRST, lambda: self._store(entries, drop_oldest=drop_oldest))
 
@@ -176,10 +169,6 @@ class OutboxWriter:
         """Remove rows; answered only where that fails, by NotRemoved."""
         doomed = tuple(numbers)
         self._put(_IN_TURN, lambda: self._remove(doomed))
-
-    def refile(self, topics: Mapping[str, Mapping[int, Record]]) -> None:
-        """Store rows again by topic, in place of those read; answered by Refiled where that was done."""
-        self._put(_IN_TURN, lambda: self._refile(topics))
 
     def end(self) -> None:
         """Finish the tasks given so far, and end the thread."""
@@ -286,20 +275,6 @@ class OutboxWriter:
             self._answer(NotFetched(str(error)))
         else:
             self._answer(Fetched(rows))
-
-    def _refile(self, topics: Mapping[str, Mapping[int, Record]]) -> None:
-        groups = [
-            Group(tuple(rows), tuple(map(to_bytes, rows.values())), summarise(rows.values()))
-            for rows in topics.values()
-        ]
-        try:
-            numbers = self._outbox.refile(groups)
-        except _FAILURES as error:
-            # They are read again, and tried again with a later pass.
-            log.debug("event=outbox.not_refiled topics=%d error=%s", len(topics), error)
-        else:
-            before = sorted(number for group in groups for number in group.numbers)
-            self._answer(Refiled(before, dict(zip(topics, numbers, strict=True))))
 
     def _remove(self, numbers: tuple[int, ...]) -> None:
         try:

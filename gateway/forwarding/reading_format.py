@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from cloud.backoff import Backoff
 from cloud.errors import CloudError
-from cloud.registry.client import PROVISION, NotRegistered, Registry, RegistryAccess
+from cloud.registry import PROVISION, NotRegistered, Registry, RegistryAccess
 from cloud.wire.avro_readings import SCHEMA, SUBJECT, head, to_avro
 from gateway.config.model import KafkaConfig
 from gateway.system.atomic_file import read_state, write_state

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Final
 
-from cloud.kafka.producer import METERED_PROPERTIES, KafkaSink, SentHeaders, as_they_are
-from cloud.wire.signatures import MAC_HEADER, sign
+from cloud.kafka.librdkafka import METERED_PROPERTIES, is_of_config
+from cloud.kafka.producer import KafkaSink
 from gateway.config import Config
 from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.reading_format import ReadingFormat
-from gateway.ports import ParkedTopic, Record
+from gateway.ports import ParkedTopic
+
+_SILENT: Final = (
+    "it confirms nothing and gives no reason: a dead link, or partitions without a leader, or fewer replicas "
+    "in sync than min.insync.replicas"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +30,14 @@ class KafkaSinks:
 
     @classmethod
     def open(cls, config: Config) -> KafkaSinks:
-        """Both, connecting in the background. Their client ids are every gateway's: one quota serves all.
-
-        Records are signed here, where each passes as it will be at Kafka: those of the outbox too, from
-        before there was a key.
-        """
-        servers, outbox, key = config.kafka.bootstrap_servers, config.outbox.path, config.gateway.signs_with
+        """Both, connecting in the background. Their client ids are every gateway's: one quota serves all."""
+        servers, outbox = config.kafka.bootstrap_servers, config.outbox.path
         written = ReadingFormat(outbox.with_name(f"{outbox.name}.schema"))
         written.apply(config.kafka)
-        headers_of = signing(key)
+        outgoing = written.value_of, config.kafka.prefix
         return cls(
-            KafkaSink(servers, "live", _properties(config, "live"), written.value_of, headers_of),
-            KafkaSink(servers, "backlog", _properties(config, "backlog"), written.value_of, headers_of),
+            KafkaSink(servers, "live", _properties(config, "live"), *outgoing),
+            KafkaSink(servers, "backlog", _properties(config, "backlog"), *outgoing),
             written,
         )
 
@@ -56,35 +56,43 @@ class KafkaSinks:
 
         return take_over
 
-    @property
-    def problem(self) -> str | None:
+    def problem(self, parked: Iterable[ParkedTopic] = (), *, answering: bool = True) -> str | None:
         """Why new messages don't come through, are held back, or aren't Avro; None where all is well."""
-        return self.live.reason or self.live.limited or self.backlog.limited or self.format.problem
+        lacking = self._lacking_replicas(answering=answering)
+        held_back = (
+            lacking or self.live.reason or self.live.limited or self.backlog.limited or self.format.problem
+        )
+        if problem := held_back or next((each.problem for each in parked), None):
+            return problem
+        return None if answering else _SILENT
 
-    def refusal(self, parked: Iterable[ParkedTopic]) -> str | None:
+    def refusal(self, parked: Iterable[ParkedTopic], *, answering: bool = True) -> str | None:
         """One of ``REFUSALS``, by the producer or else by the topics that take nothing; None: all is well."""
+        if self._lacking_replicas(answering=answering):
+            return "replicas"
         if self.live.refusal is not None:
             return self.live.refusal
         for topic in parked:
+            if is_of_config(topic.problem):
+                return "config"
+            if "min.insync.replicas" in topic.problem:
+                return "replicas"
             return "permission" if "AUTHORIZATION" in topic.problem else "topic"
-        return "quota" if self.live.limited or self.backlog.limited else None
+        if self.live.limited or self.backlog.limited:
+            return "quota"
+        return None if answering else "unreachable"
+
+    def _lacking_replicas(self, *, answering: bool) -> str | None:
+        # Brokers that are down are unreachable too: of the two, that replicas are away says more.
+        if answering or self.live.refusal not in (None, "unreachable"):
+            return None
+        return self.live.lacking_replicas()
 
     def close(self) -> None:
         """Give up what is open and end."""
         self.format.close()
         self.live.close()
         self.backlog.close()
-
-
-def signing(key: bytes | None) -> Callable[[Any, bytes], SentHeaders]:
-    """What makes the headers of a record for Kafka: as they are, with a key with its signature."""
-    return as_they_are if key is None else partial(_signed, key)
-
-
-def _signed(key: bytes, record: Record, value: bytes) -> SentHeaders:
-    """A record's headers, with its signature."""
-    mac = sign(key, record.topic, record.key, value, record.headers)
-    return [*record.headers, (MAC_HEADER, mac)]
 
 
 def _properties(config: Config, role: str) -> dict[str, str]:

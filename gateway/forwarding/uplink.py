@@ -13,11 +13,15 @@ Owned by the forwarder's thread; times are monotonic. The outbox has a way of it
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
+from cloud.wire.site_records import SITES_TOPIC
 from gateway.forwarding.backlog import SentRow
-from gateway.forwarding.ledger import PACK_ENTRIES, Entry
+from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.state import State
 from gateway.ports import Record, Sink, Undelivered
@@ -28,8 +32,14 @@ _NEVER: Final = float("-inf")
 _RETRY_STORE_S: Final = 1.0
 _TRY_EVERY_S: Final = 20.0
 _RECHECK_S: Final = 1.0
+# What each start sends is sent again: a Kafka that was away for so long may be another one, and empty.
+_SENT_AT_START: Final = frozenset({CHANNELS_TOPIC, SITES_TOPIC, STATUS_TOPIC})
+_COMPACTED: Final = _SENT_AT_START | {RUNS_TOPIC}
+_REBUILT_S: Final = 10.0
+_SEND_AGAIN_S: Final = 600.0
+_SEND_AGAIN_AT_LEAST_S: Final = 86_400.0
 # Of what waits, so much at the sink at once: it is in its memory, too.
-_MOST_OPEN: Final = 2 * PACK_ENTRIES
+_MOST_OPEN: Final = 1_000
 
 
 class Uplink:
@@ -40,32 +50,62 @@ class Uplink:
         self._sink = sink
         self._outbox = outbox
         self._try_at_s = self._batch_at_s = self._store_at_s = _NEVER
-        # Whether something has come or gone since the last look at what rests.
-        self._moved = False
         self._freed = 0
+        self._silent_s = math.inf
+        # This process's newest record of each key of compacted topics.
+        self._newest: dict[tuple[str, bytes], Record] = {}
+        self._sent_again_s = _NEVER
+        self._send_again_at_s = state.monotonic() + _SEND_AGAIN_AT_LEAST_S
 
     def wake_s(self, now_s: float) -> float:
         """When ``turn`` has something to store, infinity when only an event can change that."""
         ledger = self._state.ledger
         oldest = ledger.oldest_unstored()
-        if oldest is None or (ledger.storing and not self._state.stopping):
+        if oldest is None or self._waits_for_commit(oldest):
             return float("inf")
         return max(oldest.entered_s + now_s - self._entered_before_s(now_s), self._store_at_s)
 
     def turn(self, now_s: float, *, backlog: bool) -> None:
         """Store what is due, or send it after all; ``backlog``: rows of the outbox are on their way."""
         self._state.kafka.evaluate(now_s)
-        if self._state.ledger.refused:
-            self._repack(now_s)
+        if self._freed != self._state.kafka.freed:
+            self._freed = self._state.kafka.freed
+            self.send_waiting(now_s)
         self._store(now_s)
         if not self._state.kafka.answering:
+            self._silent_s = min(self._silent_s, now_s)
             self._try_again(now_s, backlog=backlog)
+        elif now_s >= self._send_again_at_s:
+            self._sent_again_s, self._send_again_at_s = now_s, now_s + _SEND_AGAIN_AT_LEAST_S
+            for record in self._newest.values():
+                if record.topic in _SENT_AT_START:
+                    self._enter(record, now_s)
 
     def hurry(self) -> None:
         """The process ends soon: try at once."""
         self._try_at_s = self._batch_at_s = _NEVER
 
     # To Kafka.
+
+    def announce(self, record: Record, now_s: float) -> None:
+        """Enter a record of the gateway itself and hand it to the sink."""
+        if record.topic in _COMPACTED:
+            self._newest[record.topic, record.key] = record
+        self._enter(record, now_s)
+
+    def drained(self, rows: Sequence[SentRow], now_s: float) -> None:
+        """Kafka has rows of the outbox. It keeps the last record of a key, so a newer one is sent again."""
+        self.confirmed(rows, now_s)
+        last = {
+            (row.record.topic, row.record.key): row.record for row in rows if row.record.topic in _COMPACTED
+        }
+        for place, record in last.items():
+            newest = self._newest.get(place)
+            if newest is not None and newest.value != record.value:
+                self._enter(newest, now_s)
+
+    def _enter(self, record: Record, now_s: float) -> None:
+        self.send(self._state.ledger.enter(record, now_s, own=False), now_s)
 
     def send(self, entry: Entry, now_s: float) -> None:
         """Hand an entry to the sink, where it waits and may go: Kafka answers, its time is known."""
@@ -75,9 +115,6 @@ class Uplink:
         if state.hold.holds(entry.record):
             return
         if not state.kafka.may_send(entry.record.topic, now_s):
-            return
-        if entry.refused and state.compacted.is_stale(entry.record):
-            state.ledger.delivered(entry)
             return
         released = state.hold.release(entry.record)
         if now_s - entry.entered_s > state.pace.late_after_s:
@@ -97,25 +134,23 @@ class Uplink:
     def send_waiting(self, now_s: float) -> None:
         """What was not stored goes to Kafka after all, but for echoes that are still to come.
 
-        Over a metered link with the next batch, unless memory holds more than that.
+        Over a metered link with the next batch.
         """
         state = self._state
         if not state.kafka.answering:
             return
-        if state.pace.batch_s is not None and not state.ledger.packs.records:
-            if now_s < self._batch_at_s:
-                return
-            self._batch_at_s = now_s + state.pace.batch_s
+        if state.pace.metered and now_s < self._batch_at_s:
+            return
         for entry in state.ledger.waiting():
             if self._sink.open >= _MOST_OPEN:
                 return
             if not entry.own or entry.acks or entry.entered_s < self._entered_before_s(now_s):
                 self.send(entry, now_s)
+        self._batch_at_s = now_s + (state.pace.batch_s or 0.0)
 
     def poll(self, now_s: float) -> bool:
         """Take the sink's outcomes; whether there were any."""
         outcomes = self._sink.poll()
-        self._moved = self._moved or bool(outcomes)
         delivered = [entry for entry, undelivered in outcomes if undelivered is None]
         self._state.counters.confirmed += len(delivered)
         self.confirmed(delivered, now_s)
@@ -153,9 +188,6 @@ class Uplink:
             if state.intake.records.is_own(record):
                 # Other keys have no bound: those of raw messages are MQTT topics.
                 state.counters.delivered[record.key] += 1
-            overtaken = state.compacted.delivered(record)
-            if overtaken is not None:
-                self.send(state.ledger.enter(overtaken, now_s, own=False), now_s)
         for topic, sent_s in newest_s.items():
             # A late report may be all there is where the outbox has no row to be the probe.
             if state.kafka.confirmed(topic, sent_s, now_s) or self._disk_refuses(now_s):
@@ -183,25 +215,26 @@ class Uplink:
         if not self._state.kafka.answering:
             self._state.kafka.answering = True
             log.warning("event=kafka.answers outbox_records=%d", self._outbox.records)
+            if now_s >= self._silent_s + _REBUILT_S:
+                due_s = max(now_s, self._sent_again_s + _SEND_AGAIN_S)
+                self._send_again_at_s = min(self._send_again_at_s, due_s)
+            self._silent_s = math.inf
             self.send_waiting(now_s)
 
     # To the outbox.
 
     def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
         """The disk has entries."""
-        self._moved = True
         self._state.ledger.stored(entries, numbers)
 
     def not_stored(self, entries: Sequence[Entry], now_s: float) -> None:
         """The disk has refused entries."""
-        self._moved, self._store_at_s = True, now_s + _RETRY_STORE_S
+        self._store_at_s = now_s + _RETRY_STORE_S
         self._state.ledger.not_stored(entries)
         self.send_waiting(now_s)
 
     def released(self, now_s: float) -> None:
         """What has waited for the clock may leave."""
-        self._moved = True
-        self._state.ledger.packs.release()
         self.send_waiting(now_s)
 
     def _store(self, now_s: float) -> None:
@@ -213,9 +246,7 @@ class Uplink:
         if oldest.at_sink and not stopping:
             state.kafka.watch(oldest)
             state.kafka.evaluate(now_s)
-        if ledger.storing and not stopping:
-            # One commit at a time, and what is overdue by then goes with the next: behind a slow card commits
-            # would queue up, and each reading wait for all those before it.
+        if self._waits_for_commit(oldest):
             return
         # Once one is overdue because of Kafka, the others would be too: one commit for all of them.
         everything = stopping or not state.kafka.answering or state.pace.metered or state.hold.active
@@ -233,23 +264,13 @@ class Uplink:
         if taken:
             self._outbox.store(taken, drop_oldest=full)
 
-    def _repack(self, now_s: float) -> None:
-        """Let packs take part again, a few at a time, and pack what rests, where something has moved."""
-        ledger, kafka, hold = self._state.ledger, self._state.kafka, self._state.hold
-        in_place = ledger.nearly_full and self._outbox.is_full
-        to_disk = (self._outbox.problem is None or in_place) and not self._disk_refuses(now_s)
-        if self._freed != kafka.freed:
-            self._freed, self._moved = kafka.freed, True
-            ledger.packs.release()
-        if not (self._moved or (to_disk and ledger.packs.records)):
-            return
+    def _waits_for_commit(self, oldest: Entry) -> bool:
+        """True while a commit is under way: what is overdue by then goes with the next.
 
-        def waits(record: Record) -> bool:
-            return record.topic in kafka.parked_topics or hold.holds(record)
-
-        self._moved = ledger.repack(waits, to_kafka=kafka.answering, to_disk=to_disk)
-        if self._moved:
-            self.send_waiting(now_s)
+        Behind a slow card commits would queue up, and each reading wait for all those before it. What is new
+        is stored at once by a stop.
+        """
+        return self._state.ledger.storing and (oldest.refused or not self._state.stopping)
 
     def _disk_refuses(self, now_s: float) -> bool:
         """Whether the disk is not to be tried yet."""

@@ -2,9 +2,9 @@
 
 Mosquitto publishes a total for all its clients since it started, in ``$SYS``. We count its growth while there
 is a session of ours: over reconnects, over restarts of the broker (its counter begins at 0 again), and from
-where an earlier run of this gateway left off, whose session stayed. At QoS 0 and without a promise: where
-``$SYS`` is switched off or forbidden the number is unknown. Packets over the broker's ``max_packet_size`` are
-not in it.
+where an earlier run of this gateway left off, whose session stayed. It comes at QoS 0 and without a promise:
+where ``$SYS`` is switched off or forbidden the number is unknown. Packets over the broker's
+``max_packet_size`` are not in it.
 
 The forwarder's thread writes, any thread may read.
 """

@@ -114,7 +114,7 @@ def _entity(
     if channel.quantity in _CLASSES:
         entity["device_class"] = _CLASSES[channel.quantity]
     if config.quantities[channel.quantity].kind in _MEASURED:
-        # Of others Home Assistant would keep a mean that is no direction, no sum.
+        # Home Assistant would keep a mean of others that is no direction, no sum.
         entity["state_class"] = "measurement"
     return entity
 

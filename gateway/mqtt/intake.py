@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cloud.wire import reading_records as wire
@@ -18,10 +19,11 @@ from cloud.wire.quantities import QUANTITIES, Quantities, kind_field
 from drivers.interface import Channel
 from drivers.running_total import Total, added
 from gateway.clock.repair import mark_unsynced
+from gateway.config.bridges.channel_names import RAW_QUANTITY
 from gateway.config.bridges.model import ForwardConfig
 from gateway.mqtt.kafka_records import KafkaRecords
-from gateway.mqtt.payload import AbsentValue, measure, parse, unwanted
-from gateway.mqtt.routes import RAW_QUANTITY, Route, Routes
+from gateway.mqtt.payload import NO_BATCH, AbsentValue, items, measure, parse, unwanted
+from gateway.mqtt.routes import Route, Routes
 from gateway.mqtt.steps import apply, transform
 from gateway.ports import Clock, Record
 from gateway.quality.reasons import range_reasons, worst_flag
@@ -37,6 +39,17 @@ _MAX_TOPICS: Final = 256
 RETAINED, DROP_IF, ABSENT, NO_FORWARD = "RETAINED", "DROP_IF", "ABSENT", "NO_FORWARD"
 FILTERED, FIRST_TOTAL = "FILTERED", "FIRST_TOTAL"
 _EVERYTHING: Final = (ForwardConfig("#"),)
+
+
+@dataclass(slots=True)
+class _Claim:
+    """The one source of a channel, topic and path, and its last running total."""
+
+    source: str
+    path: str | None
+    total: Total | None = None
+    held: bool = True
+    """False once the forwards are others, with which the source doesn't make this channel: others may."""
 
 
 class Intake:
@@ -64,6 +77,8 @@ class Intake:
         """What readings may be of; the daemon puts the config's here."""
         self.sensors: Collection[str] = ()
         """Names of its own sensors, which no other device's channel may take; set by the daemon too."""
+        self.own_topic = ""
+        """The template of its own readings' topics on the local broker; set by the daemon too."""
         self._gateway = gateway
         self._forwarded = forwarded
         self._issued = issued
@@ -71,10 +86,9 @@ class Intake:
         self._boot = boot
         # Templates of Kafka topics, and whether raw messages go there.
         self._topics: dict[str, bool] = {}
+        # The topic that claimed each channel.
+        self._claims: dict[str, _Claim] = {}
         self.apply(topic, forwards)
-        self._channels: set[str] = set()
-        # The last running total of each channel that has one.
-        self._totals: dict[str, Total] = {}
         # Apart from the readings': raw messages are in no table of readings.
         self._issued_raw = Sequences()
         self._ignored = dict.fromkeys((RETAINED, DROP_IF, ABSENT, NO_FORWARD, FILTERED, FIRST_TOTAL), 0)
@@ -84,6 +98,9 @@ class Intake:
         self.records.topic = topic
         self._topics[topic] = False
         self._routes = Routes(forwards, topic)
+        for channel, claim in self._claims.items():
+            route = self._routes.find(claim.source)
+            claim.held = route is not None and channel in {each.channel for each in route.parts or (route,)}
 
     @property
     def ignored(self) -> dict[str, int]:
@@ -149,8 +166,11 @@ class Intake:
     ) -> Sequence[Record] | None:
         received_us = self._now_us() if self._clock.synced else None
         reading = wire.parse_reading(payload, received_us, unrepaired=True)
-        if direct and reading.gateway == self._gateway:
-            raise wire.InvalidReading("FORGED", f"{self._gateway} is this gateway: its readings are its own")
+        self.check_sender(reading, None if direct else mqtt_topic)
+        if reading.gateway != self._gateway and route.sender not in (None, reading.gateway):
+            raise wire.InvalidReading(
+                "FOREIGN", f"the topic is {route.sender}'s, gateway is {reading.gateway}"
+            )
         unrepaired = mark_unsynced(reading) if reading.gateway == self._gateway else ()
         if reading.mono_ms is not None and not unrepaired:
             # Its time is its own affair: it isn't repaired here.
@@ -169,6 +189,17 @@ class Intake:
         self._forwarded(reading)
         return (record,)
 
+    def check_sender(self, reading: wire.Reading, mqtt_topic: str | None) -> None:
+        """Raises InvalidReading for one of this gateway's name that hasn't come back by its own topic.
+
+        ``mqtt_topic``: the local broker's; None where a device has handed the reading to the gateway itself.
+        """
+        if reading.gateway != self._gateway:
+            return
+        sensor = reading.channel.removesuffix(f".{reading.quantity}")
+        if mqtt_topic != self.own_topic.format(sensor=sensor, quantity=reading.quantity):
+            raise wire.InvalidReading("FORGED", f"{self._gateway} is this gateway: its readings are its own")
+
     def _raw(self, mqtt_topic: str, payload: bytes, route: Route, *, retained: bool) -> Record:
         if route.forward.topic is not None:
             self._check_topic(route)
@@ -186,10 +217,18 @@ class Intake:
         made: list[Record] = []
         problems: list[wire.InvalidReading] = []
         for part in route.parts or (route,):
-            try:
-                made += self._measured(mqtt_topic, parsed, part)
-            except wire.InvalidReading as problem:
-                problems.append(problem)
+            places: Sequence[int | None] = NO_BATCH
+            if part.batch:
+                try:
+                    places = items(parsed, part.forward)
+                except wire.InvalidReading as problem:
+                    problems.append(problem)
+                    continue
+            for item in places:
+                try:
+                    made += self._measured(mqtt_topic, parsed, part, item)
+                except wire.InvalidReading as problem:
+                    problems.append(problem)
         if problems:
             reason = problems[0].reason
             # The same trouble with the time comes once for each part.
@@ -197,24 +236,25 @@ class Intake:
             made.append(self._refuse(reason, "; ".join(details), mqtt_topic, payload))
         return tuple(made)
 
-    def _measured(self, mqtt_topic: str, parsed: object, route: Route) -> Sequence[Record]:
+    def _measured(self, mqtt_topic: str, parsed: object, route: Route, item: int | None) -> Sequence[Record]:
         forward = route.forward
+        quantity = self.quantities[forward.quantity or ""]
         try:
-            measured = measure(parsed, forward)
+            measured = measure(parsed, forward, item, state=quantity.kind == "state")
         except AbsentValue:
             return self._ignore(ABSENT, mqtt_topic)
         value, now_us, time_us = measured.value, self._now_us(), measured.time_us
         too_early = self._clock.synced and time_us is not None and time_us > now_us + wire.MAX_AHEAD_US
         if forward.counter_end is not None:
-            channel = self._channel(route)
+            claim = self._claim(route)
             if not 0 <= measured.raw <= forward.counter_end:
                 # A device's code for an error: a step to it and back would be as large as the total.
                 detail = f"{measured.raw:g} is not within 0 and counter_end, {forward.counter_end:g}"
                 raise wire.InvalidReading("TOTAL_OUT_OF_RANGE", detail)
-            last = self._totals.get(channel)
+            last = claim.total
             if not too_early:
                 # What a refused message would have added, the next one adds.
-                self._totals[channel] = Total(measured.raw) if last is None else last.then(measured.raw)
+                claim.total = Total(measured.raw) if last is None else last.then(measured.raw)
             if last is None:
                 return self._ignore(FIRST_TOTAL, mqtt_topic)
             step = added(last, measured.raw, forward.counter_end)
@@ -229,11 +269,11 @@ class Intake:
             time_us = now_us // 1000 * 1000
         elif too_early:
             raise wire.InvalidReading("TIME_IN_FUTURE", "over 10 minutes ahead of its receipt")
-        quantity = self.quantities[forward.quantity or ""]
         unit = quantity.unit
         converted = forward.scale != 1 or forward.offset != 0
         quality, reasons = _judge(value, forward, synced=synced)
-        channel = self._channel(route)
+        self._claim(route)
+        channel = route.channel or ""
         reading = wire.Reading(
             gateway=self._gateway,
             channel=channel,
@@ -272,19 +312,28 @@ class Intake:
             )
         self._topics[topic] = route.forward.payload == "raw"
 
-    def _channel(self, route: Route) -> str:
-        """The channel of another device's reading. Raises InvalidReading where it can have none."""
-        if route.name is None or route.channel is None:
+    def _claim(self, route: Route) -> _Claim:
+        """The channel of another device's reading, its own. Raises InvalidReading where it can have none."""
+        source, path, channel = route.source, route.forward.path, route.channel
+        if channel is None:
             raise wire.InvalidReading("BAD_TOPIC", "the topic gives no channel of 1 to 128 characters")
         if route.name in self.sensors:
             raise wire.InvalidReading("CHANNEL_TAKEN", f"{route.name} is one of the gateway's own sensors")
-        if route.channel not in self._channels:
-            if len(self._channels) >= _MAX_CHANNELS:
-                raise wire.InvalidReading(
-                    "TOO_MANY_CHANNELS", f"{route.channel} would be one over {_MAX_CHANNELS} in this run"
-                )
-            self._channels.add(route.channel)
-        return route.channel
+        claim = self._claims.get(channel)
+        if claim is not None and claim.source == source and claim.path == path:
+            claim.held = True
+            return claim
+        if claim is not None and claim.held:
+            taken = f"is {claim.source}'s" if claim.source != source else f"is that of {claim.path}"
+            raise wire.InvalidReading(
+                "CHANNEL_TAKEN", f"{channel} {taken} in this run: give {source} a channel of its own"
+            )
+        if claim is None and len(self._claims) >= _MAX_CHANNELS:
+            raise wire.InvalidReading(
+                "TOO_MANY_CHANNELS", f"{channel} would be one over {_MAX_CHANNELS} in this run"
+            )
+        claim = self._claims[channel] = _Claim(source, path)
+        return claim
 
     def _ignore(self, reason: str, mqtt_topic: str) -> tuple[()]:
         level = logging.DEBUG if self._ignored[reason] else logging.WARNING
@@ -295,7 +344,7 @@ class Intake:
     def _refuse(
         self, reason: str, detail: str, mqtt_topic: str, payload: bytes, *, hidden: bool = False
     ) -> Record:
-        log.warning("event=message.refused topic=%s reason=%s", mqtt_topic, reason)
+        log.warning("event=message.refused topic=%s reason=%s detail=%.600r", mqtt_topic, reason, detail)
         return self.records.dead_letter(reason, detail, mqtt_topic, payload, hidden=hidden)
 
     def _now_us(self) -> int:

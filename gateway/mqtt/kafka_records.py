@@ -5,6 +5,7 @@ Samplers' threads make those of own readings, the forwarder's thread all others.
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from cloud.wire import reading_records as wire
 from gateway.clock.repair import RECEIVED_AT, mark_unsynced
 from gateway.ports import Clock, Record
+
+log = logging.getLogger(__name__)
 
 _MQTT_TOPIC: Final = "mqtt-topic"
 
@@ -30,6 +33,8 @@ class KafkaRecords:
         self._clock = clock
         self._received = (0, (RECEIVED_AT, b""))
         self._letters = 0
+        # The first refusal of each kind is logged as a warning: a long backlog has many.
+        self._said: set[tuple[str, str]] = set()
 
     def own(self, reading: wire.Reading, mqtt_topic: str) -> Record:
         """A reading sampled here. Any thread may call this."""
@@ -104,6 +109,11 @@ class KafkaRecords:
         if record.topic == wire.DEAD_LETTER_TOPIC:
             return None
         source = dict(record.headers).get(_MQTT_TOPIC, b"").decode(errors="replace")
+        fault = (record.topic, problem)
+        level = logging.DEBUG if fault in self._said else logging.WARNING
+        self._said.add(fault)
+        text = "event=message.refused topic=%s reason=REFUSED_BY_KAFKA kafka_topic=%s error=%s"
+        log.log(level, text, source, *fault)
         return self.dead_letter("REFUSED_BY_KAFKA", problem, source, record.value)
 
     def damaged_row(self, stored: bytes, problem: str) -> Record:

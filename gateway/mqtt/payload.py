@@ -1,6 +1,7 @@
 """What other devices' payloads hold: a number, or a number (and perhaps a time) somewhere in a JSON document.
 
-Pure. A payload without it raises InvalidReading, whose reason becomes a dead letter's.
+Devices print JSON by hand: a value that is none (``nan``, nothing) costs itself, the others stay. Pure. A
+payload without the number raises InvalidReading, whose reason becomes a dead letter's.
 """
 
 from __future__ import annotations
@@ -8,20 +9,48 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from cloud.wire.reading_records import OLDEST_TIME_US, InvalidReading, parse_time
+from cloud.wire.bounds import LAST_YEAR, TIMES_US, is_within
+from cloud.wire.reading_records import OLDEST_TIME_US, InvalidReading
 from gateway.config.bridges.model import DropIf, ForwardConfig
+from gateway.config.values import EACH, path_levels
 
 _NUMBER: Final = re.compile(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE
 )
 # No double needs more digits, and one that has them is no sensor's.
 _MAX_NUMBER_BYTES: Final = 512
-# 1e11 s is the year 5138, 1e11 ms is 1973: between 2000 and then the two can't be mistaken for each other.
-_FIRST_MILLISECONDS: Final = 1e11
-_LATEST_TIME_US: Final = 253_402_300_799_999_999
+_BLANK: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff\0"
+"""White space, a byte order mark, a C string's end."""
+_MARGIN: Final = _BLANK + "".join(map(chr, range(0x20)))
+"""What may stand around a payload, STX and ETX of a serial line too."""
+_LITERAL: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null", re.ASCII)
+# Possessive, and a string ends with the payload, so that each byte is looked at a fixed number of times.
+_TOKEN: Final = re.compile(
+    r'(?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))|(?P<bare>(?<=:)[^"{}\[\],]++|[^ \t\r\n"{}\[\],:]++)'
+    r"|(?P<gap>[:,\[](?=[ \t\r\n]*+,)|:(?=[ \t\r\n]*+[}\]]))|(?P<last>,(?=[ \t\r\n]*+[}\]]))",
+    re.DOTALL,
+)
+_ESCAPE: Final = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?|[\x00-\x1f]')
+# 1e11 s is the year 5138, 1e11 ms is 1973, and so on: between 2000 and then no two can be mistaken for each
+# other.
+_FIRST_MILLISECONDS, _FIRST_MICROSECONDS, _FIRST_NANOSECONDS = 1e11, 1e14, 1e17
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?) ?(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_EPOCH_TIME: Final = re.compile(r"\d{1,20}(?:\.\d{1,9})?", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_STATES: Final[Mapping[str, float]] = {"on": 1.0, "true": 1.0, "off": 0.0, "false": 0.0}
+NO_BATCH: Final = (None,)
+"""Stands in place of positions in an array."""
+_MOST_ITEMS: Final = 10_000
+"""The bound of a message, and of a request by HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +70,52 @@ class AbsentValue(InvalidReading):
 
 
 def parse(payload: bytes, forward: ForwardConfig) -> object:
-    """The number or the JSON document that a payload of a forward is. Raises InvalidReading."""
-    return parse_document(payload) if forward.payload == "json" else parse_number(payload)
+    """The text or the JSON document that a payload of a forward is. Raises InvalidReading."""
+    return parse_document(payload) if forward.payload == "json" else _text(payload)
 
 
-def measure(parsed: object, forward: ForwardConfig) -> Measured:
-    """The measurement in a parsed payload of a ``number`` or ``json`` forward.
+def items(parsed: object, forward: ForwardConfig) -> Sequence[int | None]:
+    """The positions of a batch's readings in their array, in the order of time; None alone without any.
 
-    Raises InvalidReading; AbsentValue where nothing, or null, stands at an optional path.
+    Raises InvalidReading where they are too many.
+    """
+    path, time_path = forward.path or "", forward.time_path or ""
+    before = path_levels(path)[: path_levels(path).index(EACH)]
+    found = None
+    with suppress(InvalidReading):
+        found = find(parsed, ".".join(f'"{level}"' for level in before)) if before else parsed
+    if not isinstance(found, list) or not found:
+        return NO_BATCH
+    if len(found) > _MOST_ITEMS:
+        raise InvalidReading("TOO_LARGE", f"{len(found)} readings at {path}, at most {_MOST_ITEMS}")
+
+    def order(item: int) -> float:
+        try:
+            return _as_time_us(find(parsed, time_path, item), time_path, forward.utc_offset)
+        except InvalidReading:
+            return math.inf
+
+    return sorted(range(len(found)), key=order)
+
+
+def measure(
+    parsed: object, forward: ForwardConfig, item: int | None = None, *, state: bool = False
+) -> Measured:
+    """The measurement in a parsed payload of a ``number`` or ``json`` forward; ``item``: of an array.
+
+    ``state``: a state, which may be ON or OFF, true or false. Raises InvalidReading; AbsentValue where
+    nothing, or null, stands at an optional path.
     """
     path, found, time_us = forward.path or "", parsed, None
     if forward.payload == "json":
-        found = _optional(parsed, path) if forward.optional else find(parsed, path)
-    raw = _as_number(found, path)
+        found = _optional(parsed, path, item) if forward.optional else find(parsed, path, item)
+    raw = _as_number(found, path, forward.words, state=state)
     if forward.time_path is not None:
-        time_us = _as_time_us(find(parsed, forward.time_path), forward.time_path)
+        at = find(parsed, forward.time_path, item)
+        time_us = _as_time_us(at, forward.time_path, forward.utc_offset)
     value = raw * forward.scale + forward.offset
-    if not math.isfinite(value):
-        raise InvalidReading("NOT_FINITE", f"{raw} is not finite after scale and offset")
+    if not is_within(value):
+        raise InvalidReading("OUT_OF_RANGE", f"{raw} is beyond all bounds after scale and offset")
     return Measured(raw, value, time_us)
 
 
@@ -73,33 +130,54 @@ def unwanted(value: float, drop_if: DropIf | None) -> bool:
     )
 
 
-def parse_number(payload: bytes) -> float:
-    """The one decimal number that a payload is, white space around it allowed. Raises InvalidReading."""
-    if len(payload) > _MAX_NUMBER_BYTES:
-        raise InvalidReading("NOT_A_NUMBER", f"{len(payload)} bytes are no number")
-    text = _text(payload)
-    if _NUMBER.fullmatch(text) is None:
-        raise InvalidReading("NOT_A_NUMBER", f"{text[:40]!r} is no decimal number")
-    return _finite(float(text), text[:40])
-
-
 def parse_document(payload: bytes) -> object:
     """The JSON document that a payload is. Raises InvalidReading.
 
-    NaN and Infinity, which some devices send though JSON has none, matter only at a forward's path.
+    What isn't JSON is read as far as it can be read in one way alone.
     """
-    text = _text(payload)
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys)
-    except InvalidReading:
-        raise
-    except (ValueError, RecursionError) as error:
+        return json.loads(_text(payload), object_pairs_hook=_unique_keys)
+    except RecursionError as error:
         raise InvalidReading("NOT_JSON", str(error)) from error
+    except ValueError as error:
+        problem = error if isinstance(error, InvalidReading) else InvalidReading("NOT_JSON", str(error))
+    with suppress(ValueError, RecursionError):
+        found: object = json.loads(mended(payload), object_pairs_hook=_unique_keys)
+        if isinstance(found, dict | list):
+            return found
+    raise problem
+
+
+def mended(payload: bytes) -> str:
+    """A document in which what is no JSON value is a text, so that its neighbours can be read.
+
+    Nothing where a value should be is an empty text; a comma before a bracket, and what comes after a C
+    string's end, goes; bytes that aren't UTF-8 are replaced.
+    """
+    text = payload.decode("utf-8", "replace").strip(_MARGIN).partition("\0")[0]
+    return _TOKEN.sub(_mend, text)
+
+
+def _mend(found: re.Match[str]) -> str:
+    part, kind = found[0], found.lastgroup
+    if kind == "text":
+        return _ESCAPE.sub(_escape, part)
+    if kind == "bare":
+        bare = part.strip(_BLANK)
+        is_value = not bare or (len(bare) < _MAX_NUMBER_BYTES and _LITERAL.fullmatch(bare) is not None)
+        return bare if is_value else json.dumps(bare.strip("'"))
+    return f'{part}""' if kind == "gap" else ""
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[0][0] != "\\":
+        return f"\\u{ord(found[0]):04x}"
+    return found[0] if found[1] else "\\\\"
 
 
 def _text(payload: bytes) -> str:
     try:
-        text = payload.decode("utf-8").strip()
+        text = payload.decode("utf-8").strip(_MARGIN)
     except UnicodeDecodeError as error:
         raise InvalidReading("NOT_UTF8", f"byte {error.start} is not UTF-8") from error
     if not text:
@@ -107,67 +185,127 @@ def _text(payload: bytes) -> str:
     return text
 
 
+class _Twice:
+    """Stands for the values of a key that stands twice in an object with two values."""
+
+
+_TWICE: Final = _Twice()
+
+
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise InvalidReading("DUPLICATE_FIELD", "a field stands twice in one object")
+        for key, value in pairs:
+            # A JSON true equals 1 for Python, and no nan equals another.
+            if repr(value) != repr(fields[key]):
+                fields[key] = _TWICE
     return fields
 
 
-def find(document: object, path: str) -> object:
+def find(document: object, path: str, item: int | None = None) -> object:
     """What stands at a path: keys and positions with dots between. Raises InvalidReading."""
-    found = document
-    for level in path.split("."):
+    found, levels = document, path_levels(path)
+    if item is not None:
+        levels = tuple(str(item) if level == EACH else level for level in levels)
+    for level in levels:
         if isinstance(found, dict) and level in found:
             found = found[level]
         elif isinstance(found, list) and level.isascii() and level.isdigit() and int(level) < len(found):
             found = found[int(level)]
         else:
-            raise InvalidReading("NO_SUCH_PATH", f"there is nothing at {path}")
+            raise _wrong(found, path, "NO_SUCH_PATH", f"there is nothing at {path}{_hint(found, levels)}")
     return found
 
 
-def _optional(document: object, path: str) -> object:
+def _hint(found: object, levels: Sequence[str]) -> str:
+    """What to write where dots of a key were taken for those between keys."""
+    ends = range(2, len(levels) + 1)
+    keys = (".".join(levels[begin:end]) for end in ends for begin in range(end - 1))
+    key = next((key for key in keys if isinstance(found, dict) and key in found), None)
+    return "" if key is None else f': write the key in quotes, "{key}"'
+
+
+def _wrong(found: object, path: str, reason: str, detail: str) -> InvalidReading:
+    if found is _TWICE:
+        return InvalidReading("DUPLICATE_FIELD", f"a key on the way to {path} stands twice, with two values")
+    return InvalidReading(reason, detail)
+
+
+def _optional(document: object, path: str, item: int | None) -> object:
     try:
-        found = find(document, path)
+        found = find(document, path, item)
     except InvalidReading as problem:
+        if problem.reason != "NO_SUCH_PATH":
+            raise
         raise AbsentValue(problem.reason, problem.detail) from problem
     if found is None:
         raise AbsentValue("NO_SUCH_PATH", f"null stands at {path}")
     return found
 
 
-def _as_number(found: object, path: str) -> float:
-    # A JSON true is a Python int.
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise InvalidReading("NOT_A_NUMBER", f"a JSON {_kind(found)} stands at {path}")
+def _as_number(found: object, path: str, words: Mapping[str, float] | None, *, state: bool) -> float:
+    kind = type(found)
     try:
-        return _finite(float(found), path)
+        if kind is float or kind is int:
+            return _bounded(float(found), path)  # type: ignore[arg-type]
     except OverflowError as error:
         raise InvalidReading("NOT_FINITE", f"{path} is too large for a double") from error
+    text = str(found).strip() if isinstance(found, str | bool) else None
+    if text is not None and (words is not None or state):
+        known = {word.casefold(): number for word, number in (words or {}).items()}
+        number = ({**_STATES, **known} if state else known).get(text.casefold())
+        if number is not None:
+            return number
+    if text is None or isinstance(found, bool):
+        raise _wrong(found, path, "NOT_A_NUMBER", f"a JSON {_kind(found)} stands at {path}")
+    if len(text) > _MAX_NUMBER_BYTES or _NUMBER.fullmatch(text) is None:
+        where = f" at {path}" if path else ""
+        raise InvalidReading("NOT_A_NUMBER", f"{text[:40]!r}{where} is no decimal number")
+    return _bounded(float(text), path or text[:40])
 
 
-def _as_time_us(found: object, path: str) -> int:
-    """RFC 3339 with a zone, or seconds or milliseconds since the epoch."""
+def _as_time_us(found: object, path: str, offset: str | None) -> int:
+    """ISO 8601 with a zone, or with the offset, or seconds, milli-, micro- or nanoseconds since the epoch."""
     if isinstance(found, bool) or not isinstance(found, str | int | float):
-        raise InvalidReading("BAD_TIME", f"a JSON {_kind(found)} stands at {path}")
+        raise _wrong(found, path, "BAD_TIME", f"a JSON {_kind(found)} stands at {path}")
     try:
-        if isinstance(found, str):
-            time_us = parse_time(found)
-        else:
-            time_us = round(found * (1_000_000 if abs(found) < _FIRST_MILLISECONDS else 1_000))
+        time_us = _of_text(found.strip(), offset) if isinstance(found, str) else _since_epoch(found)
     except (ValueError, OverflowError) as error:
         raise InvalidReading("BAD_TIME", f"{path}: {error}") from error
     if time_us < OLDEST_TIME_US:
         raise InvalidReading("TIME_TOO_OLD", f"{path} is before 2000")
-    if time_us > _LATEST_TIME_US:
-        raise InvalidReading("BAD_TIME", f"{path} is after the year 9999")
+    if time_us >= TIMES_US.stop:
+        raise InvalidReading("BAD_TIME", f"{path} is after the year {LAST_YEAR}")
     return time_us
 
 
-def _finite(number: float, what: str) -> float:
+def _of_text(text: str, offset: str | None) -> int:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        if _EPOCH_TIME.fullmatch(text):
+            return _since_epoch(int(text) if text.isdigit() else float(text))
+        raise ValueError(f"{text[:40]!r} is no time such as 2026-11-21T07:35:00Z")
+    moment, zone = match[1], match[2] or offset
+    if zone is None:
+        raise ValueError(f"{text[:40]!r} has no time zone, and utc_offset doesn't say it")
+    since = datetime.fromisoformat(moment + (zone if zone[0] in "+-" else "Z")) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _since_epoch(number: float) -> int:
+    size = abs(number)
+    if size < _FIRST_MILLISECONDS:
+        return round(number * 1_000_000)
+    if size < _FIRST_MICROSECONDS:
+        return round(number * 1_000)
+    return round(number if size < _FIRST_NANOSECONDS else number / 1_000)
+
+
+def _bounded(number: float, what: str) -> float:
     if not math.isfinite(number):
         raise InvalidReading("NOT_FINITE", f"{what} is not finite")
+    if not is_within(number):
+        raise InvalidReading("OUT_OF_RANGE", f"{what} is beyond all bounds")
     return number
 
 

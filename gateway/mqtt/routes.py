@@ -5,27 +5,24 @@ Pure but for a bounded cache; owned by one thread.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 from paho.mqtt.matcher import MQTTMatcher
 
 from cloud.wire.reading_records import RAW_TOPIC
-from gateway.config.bridges.model import READING_KEYS, ForwardConfig
+from gateway.config.bridges.channel_names import RAW_QUANTITY, channel_name, singles
+from gateway.config.bridges.model import ForwardConfig
 from gateway.config.kafka import topic_problem
-from gateway.config.values import filled, matched
+from gateway.config.values import EACH, filled, matched, path_levels
 from gateway.mqtt.steps import Change, apply, compiled, hides
 
-RAW_QUANTITY: Final = "raw"
-"""What stands for the quantity in the channel of a message that is forwarded as it is."""
-
-_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
-_MAX_NAME: Final = 128
 _CACHED_TOPICS: Final = 1024
-# A topic may have 64 KiB: longer ones than these are looked up each time, which bounds the cache in bytes.
+# A topic may have 64 KiB: longer ones than these are looked up each time, and a channel's source is the
+# beginning of one and its hash, which bounds both in bytes.
 _MAX_CACHED_CHARS: Final = 256
 
 
@@ -33,13 +30,16 @@ _MAX_CACHED_CHARS: Final = 256
 class Route:
     """How messages of one topic are forwarded.
 
-    ``channel`` is ``{name}.{quantity}``, None where the topic gives no name. ``topic`` is Kafka's, with
-    {quantity} for readings; ``topic_problem`` is why it can't be one. ``key`` is None where it is the
-    reading's. ``changes`` are the steps, ``extra`` the fields that they set in readings made here;
-    ``hides``: some of the message must not leave. ``parts`` are the routes of several readings.
+    ``source`` is the MQTT topic. ``channel`` is ``{name}.{quantity}``, None where the topic gives no name.
+    ``topic`` is Kafka's, with {quantity} for readings; ``topic_problem`` is why it can't be one. ``key`` is
+    None where it is the reading's. ``changes`` are the steps, ``extra`` the fields that they set in readings
+    made here; ``hides``: some of the message must not leave. ``batch``: a message has an array of readings.
+    ``sender`` is the level of the topic that the filter's first wildcard stands for: brokers give each device
+    topics of its own by it. ``parts`` are the routes of several readings.
     """
 
     forward: ForwardConfig
+    source: str
     name: str | None
     channel: str | None
     topic: str
@@ -48,6 +48,8 @@ class Route:
     changes: tuple[Change, ...]
     extra: Mapping[str, Any] | None
     hides: bool
+    batch: bool
+    sender: str | None
     parts: tuple[Route, ...] = ()
 
 
@@ -72,7 +74,7 @@ class Routes:
         forward = next(self._matcher.iter_match(topic), None)  # type: ignore[no-untyped-call]
         if forward is None:
             return None
-        parts = tuple(self._route(single, topic) for single in _singles(forward))
+        parts = tuple(self._route(single, topic) for single in singles(forward))
         return self._route(forward, topic, parts)
 
     def _route(self, forward: ForwardConfig, topic: str, parts: tuple[Route, ...] = ()) -> Route:
@@ -89,9 +91,10 @@ class Routes:
         extra: dict[str, Any] = {}
         if made_here:
             apply(compiled((step for step in forward.steps if step.set), fill), extra)
-        name, quantity = _channel_name(forward, topic, wild), RAW_QUANTITY if raw else forward.quantity
+        name, quantity = channel_name(forward, topic), RAW_QUANTITY if raw else forward.quantity
         return Route(
             forward=forward,
+            source=_source(topic),
             name=name,
             channel=None if name is None or quantity is None else f"{name}.{quantity}",
             topic=kafka_topic,
@@ -100,29 +103,14 @@ class Routes:
             changes=compiled((step for step in forward.steps if not (made_here and step.set)), fill),
             extra=extra or None,
             hides=hides(forward.steps),
+            batch=EACH in path_levels(forward.path or ""),
+            sender=wild[0].partition("/")[0] if wild else None,
             parts=parts,
         )
 
 
-def _singles(forward: ForwardConfig) -> Iterator[ForwardConfig]:
-    """A forward of several readings as one forward for each; none for any other."""
-    for each in forward.readings or ():
-        channel = forward.channel if each.channel is None else each.channel
-        keys = {key: getattr(each, key) for key in READING_KEYS}
-        yield replace(forward, readings=None, channel=channel, **keys)
-
-
-def _channel_name(forward: ForwardConfig, topic: str, wild: list[str]) -> str | None:
-    """The first half of a channel: the template filled in, or else the topic; None where none comes of it.
-
-    Raw messages of one forward are counted together, so that topics without end make one channel only.
-    """
-    if forward.payload == "raw":
-        plain = [level for level in forward.filter.split("/") if level not in ("+", "#", "")]
-        name = (forward.channel or "-".join(plain) or RAW_QUANTITY)[:_MAX_NAME]
-    elif forward.channel is None:
-        name = topic.replace("/", "-")
-    else:
-        name = filled(forward.channel, wild, slash="-")
-    name = _NOT_IN_A_NAME.sub("_", name)
-    return name if 0 < len(name) <= _MAX_NAME else None
+def _source(topic: str) -> str:
+    """A topic as it is kept for each channel."""
+    if len(topic) <= _MAX_CACHED_CHARS:
+        return topic
+    return f"{topic[:_MAX_CACHED_CHARS]}… (SHA-256 {hashlib.sha256(topic.encode()).hexdigest()})"

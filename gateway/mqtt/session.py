@@ -5,6 +5,8 @@ published without a connection; a PUBACK belongs to one connection, and is void 
 sends again what was not acknowledged; a retained message of other devices comes with a new subscription only.
 
 Not MQTT 5: paho makes an object of properties for each packet, which doubles what a message costs.
+
+Paho's client gets a connection that was made elsewhere, and reads and writes it in large pieces.
 """
 
 from __future__ import annotations
@@ -15,18 +17,177 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Final
 
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, topic_matches_sub
-from paho.mqtt.enums import MQTTErrorCode
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessageInfo, topic_matches_sub
+from paho.mqtt.enums import CallbackAPIVersion, MessageType, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.exception import MalformedPacket
 from paho.mqtt.reasoncodes import ReasonCode
 
 from cloud.backoff import Backoff
 from gateway.config.model import MqttConfig
 from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC, BrokerDrops
-from gateway.mqtt.buffered_client import BufferedClient, is_local
 from gateway.mqtt.subscriptions import Subscriptions
 from gateway.ports import Ack, Message, OwnTopics
+
+_PIECE_BYTES: Final = 64 << 10
+
+Arrived = Callable[[bytes, bytes, int | None, bool, bool], object]
+"""Takes a message: topic, payload, message id (None at QoS 0), whether it is retained, whether repeated."""
+
+
+class BufferedClient(Client):
+    """Connects by a socket that is connected already; ``arrived`` takes each message, of QoS 0 or 1.
+
+    Paho itself reads each packet in four, makes three objects of a message, and queues each PUBACK by itself:
+    half of what a small message cost. All other packets are paho's.
+    """
+
+    prepared: socket.socket | None = None
+
+    def __init__(self, client_id: str, arrived: Arrived) -> None:
+        super().__init__(
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            clean_session=False,
+            protocol=MQTTProtocolVersion.MQTTv311,
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        # Paho leaves all writing to ``loop_write`` where this is set.
+        self.on_socket_register_write = lambda *_: None
+        self._arrived = arrived
+        self._received = bytearray()
+        self._pubacks = bytearray()
+        self._published = bytearray()
+        self.has_more = False
+        """Whether packets may have been received that were not handled yet."""
+
+    def receive(self, most: int) -> None:
+        """Read what has come and handle so many of its packets; the rest stays for the next call."""
+        if self._sock is None:
+            return
+        problem = MQTTErrorCode.MQTT_ERR_SUCCESS if self.has_more else self._read()
+        received, begin = self._received, 0
+        try:
+            while most and not problem and (place := _body(received, begin)):
+                problem = self._handle(received, begin, *place)
+                begin, most = place[1], most - 1
+        except MalformedPacket:
+            problem = MQTTErrorCode.MQTT_ERR_PROTOCOL
+        del received[:begin]
+        self.has_more = not (most or problem)
+        self._loop_rc_handle(problem)
+
+    def puback(self, message_id: int) -> None:
+        """Acknowledge a message with the next ``loop_write``; those of a turn are queued as one packet."""
+        self._pubacks += b"\x40\x02" + message_id.to_bytes(2)
+
+    def publish_once(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish at QoS 1 with the next ``loop_write``, and not again should the connection break."""
+        name = topic.encode()
+        length = 4 + len(name) + len(payload)
+        packet = self._published
+        packet.append(MessageType.PUBLISH | 2 | retain)
+        while length > 0x7F:
+            packet.append(length & 0x7F | 0x80)
+            length >>= 7
+        packet.append(length)
+        packet += len(name).to_bytes(2) + name + self._mid_generate().to_bytes(2) + payload
+
+    def publish(self, *arguments: Any, **named: Any) -> MQTTMessageInfo:
+        """Publish as paho does, behind all that was published once before: a topic retains the last."""
+        self._queue_published()
+        return super().publish(*arguments, **named)
+
+    def _queue_published(self) -> None:
+        if self._published:
+            published, self._published = self._published, bytearray()
+            # Paho only compares the kind, with that of messages which it awaits no PUBACK for.
+            self._packet_queue(MessageType.PUBACK, published, 0, 0)
+
+    def want_write(self) -> bool:
+        """Whether anything waits to be sent."""
+        return bool(self._pubacks or self._published) or super().want_write()
+
+    def loop_write(self) -> MQTTErrorCode:
+        """Send what waits, as far as the connection takes it."""
+        if self._pubacks:
+            pubacks, self._pubacks = self._pubacks, bytearray()
+            self._packet_queue(MessageType.PUBACK, pubacks, 0, 0)
+        self._queue_published()
+        return super().loop_write()
+
+    def _create_socket_connection(self) -> socket.socket:
+        prepared, self.prepared = self.prepared, None
+        self._received, self._pubacks, self.has_more = bytearray(), bytearray(), False
+        self._published = bytearray()
+        if prepared is None:
+            raise ConnectionError("no connection was made")
+        return prepared
+
+    def _read(self) -> MQTTErrorCode:
+        try:
+            piece = self._sock_recv(_PIECE_BYTES)
+        except BlockingIOError:
+            return MQTTErrorCode.MQTT_ERR_SUCCESS
+        except OSError:
+            piece = b""
+        self._received += piece
+        self._last_bytes_received = time.monotonic()
+        return MQTTErrorCode.MQTT_ERR_SUCCESS if piece else MQTTErrorCode.MQTT_ERR_CONN_LOST
+
+    def _handle(self, received: bytearray, begin: int, body: int, end: int) -> MQTTErrorCode:
+        """Handle one packet. Raises MalformedPacket."""
+        command = received[begin]
+        if command == MessageType.PUBACK and int.from_bytes(received[body:end]) not in self._out_messages:
+            # It answers what was published once.
+            return MQTTErrorCode.MQTT_ERR_SUCCESS
+        if command & 0xF0 != MessageType.PUBLISH:
+            self._in_packet["command"], self._in_packet["remaining_length"] = command, end - body
+            self._in_packet["packet"] = received[body:end]
+            return self._packet_handle()
+        qos, topic = command >> 1 & 3, body + 2
+        text = topic + int.from_bytes(received[body:topic])
+        payload = text + 2 if qos else text
+        if qos > 1 or payload > end:
+            raise MalformedPacket(f"a message of QoS {qos} and {end - body} bytes")
+        message_id = int.from_bytes(received[text:payload]) if qos else None
+        retained, repeated = command & 1 != 0, command & 8 != 0
+        self._arrived(
+            bytes(received[topic:text]), bytes(received[payload:end]), message_id, retained, repeated
+        )
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _sock_send(self, buf: bytes | bytearray) -> int:
+        if self._out_packet and isinstance(self._sock, socket.socket):
+            # The kernel sends it with the packets that follow.
+            return self._sock.send(buf, socket.MSG_MORE)
+        return super()._sock_send(buf)
+
+
+def _body(received: bytearray, begin: int) -> tuple[int, int] | None:
+    """Where a packet's body begins and ends, None where not all of it is there. Raises MalformedPacket."""
+    length = shift = 0
+    for at in range(begin + 1, min(begin + 5, len(received))):
+        length |= (received[at] & 0x7F) << shift
+        shift += 7
+        if received[at] < 0x80:
+            end = at + 1 + length
+            return (at + 1, end) if end <= len(received) else None
+    if len(received) >= begin + 5:
+        raise MalformedPacket("its length has more than four bytes")
+    return None
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +273,11 @@ class MqttSession:
 
     # What the loop calls.
 
+    @property
+    def taken_over(self) -> bool:
+        """Whether another client seems to take the session again and again: a gateway with this id."""
+        return self._short_lived >= _SUSPICIOUS
+
     def interest(self) -> tuple[int | None, int]:
         """The connection's descriptor, and what to wait for there."""
         connection = self._client.socket()
@@ -122,7 +288,8 @@ class MqttSession:
     def wake_s(self) -> float:
         """When ``read`` is due whatever comes."""
         if self._client.socket() is not None:
-            return float("-inf") if self._client.has_more else self._misc_at_s
+            # Mostly a turn comes by itself before.
+            return float("-inf") if self._client.has_more else self._misc_at_s + _MISC_EVERY_S
         return float("inf") if self._connecting or not self._take else self._connect_at_s
 
     def read(self, now_s: float, *, take: bool) -> Sequence[Message]:
@@ -138,6 +305,8 @@ class MqttSession:
         if now_s >= self._misc_at_s:
             self._misc_at_s = now_s + _MISC_EVERY_S
             client.loop_misc()
+            if self._connected and now_s - self._connected_at_s > _PROVEN_S:
+                self._short_lived = 0
             if self.ready.is_set() and not self._news and now_s >= self._news_at_s + _SETTLED_S:
                 self._subscriptions.settled()
         messages, self._messages = self._messages, []
@@ -157,7 +326,7 @@ class MqttSession:
     def publish(self, topic: str, payload: bytes) -> None:
         """Publish at QoS 1, while subscribed: what is published before would not come back to us."""
         if self.ready.is_set():
-            self._client.publish(topic, payload, qos=1)
+            self._client.publish_once(topic, payload)
 
     def deliver(self, topic: str, payload: bytes, retain: bool, done: Callable[[bool], None]) -> None:
         """Publish at QoS 1, again after a reconnect; ``done``: the broker has it, or it can't be queued."""
@@ -338,11 +507,13 @@ class MqttSession:
         if self.ready.is_set():
             for topic in topics:
                 payload = self._retained.get(topic)
-                if payload is None:
-                    continue
-                published = self._client.publish(topic, payload, qos=1, retain=True)
-                if not payload and published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
-                    self._removals[published.mid] = topic
+                if payload:
+                    # Again with the next connect in any case.
+                    self._client.publish_once(topic, payload, retain=True)
+                elif payload is not None:
+                    published = self._client.publish(topic, payload, qos=1, retain=True)
+                    if published.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
+                        self._removals[published.mid] = topic
 
     def _on_publish(self, _client: Client, _data: Any, message_id: int, *_: Any) -> None:
         if (done := self._deliveries.pop(message_id, None)) is not None:
@@ -367,7 +538,8 @@ class MqttSession:
             if self._drops_request is not None:
                 return
         if topic in self._own.names:
-            if self._own.arrived(topic, payload):
+            # What came back is no news.
+            if payload != self._retained.get(topic) and self._own.arrived(topic, payload):
                 self._publish_retained([topic])
         elif topic and (not retained or self._subscriptions.is_news(topic)):
             if retained and ack is not None:

@@ -18,11 +18,13 @@ import msgspec
 from cloud.wire.fields import load_object
 from cloud.wire.reading_records import InvalidReading
 from gateway.config.bridges.steps import Step
-from gateway.mqtt.payload import find
+from gateway.config.values import path_levels
+from gateway.mqtt.payload import find, mended
 
 MASK: Final = "***"
 
 Fields = dict[str, Any]
+Levels = tuple[str, ...]
 Change = Callable[[Any], bool]
 """Changes a document in place; False where its message is not to go on."""
 
@@ -43,19 +45,30 @@ def apply(changes: Iterable[Change], document: Any) -> bool:
 def nested(fields: Mapping[str, Any]) -> Fields:
     """Values by path as an object."""
     made: Fields = {}
-    _set([(path.split("."), value) for path, value in fields.items()], made)
+    _set([(path_levels(path), value) for path, value in fields.items()], made)
     return made
 
 
 def transform(changes: Iterable[Change], payload: bytes) -> bytes | None:
     """The payload that goes on, None where the message doesn't. Raises InvalidReading."""
     try:
-        fields = load_object(payload, _decode)
+        try:
+            fields = load_object(payload, _decode)
+        except InvalidReading as problem:
+            fields = _mended(payload, problem)
         return _encode(fields) if apply(changes, fields) else None
     except ArithmeticError as error:
         raise InvalidReading("NOT_FINITE", "a number's exponent is beyond all bounds") from error
     except RecursionError as error:
         raise InvalidReading("NOT_JSON", "is nested too deeply") from error
+
+
+def _mended(payload: bytes, problem: InvalidReading) -> Fields:
+    """Reads a message that a bare nan keeps from being JSON: no field may be lost for that."""
+    try:
+        return load_object(mended(payload).encode(), _decode)
+    except InvalidReading:
+        raise problem from None
 
 
 def hides(steps: Iterable[Step]) -> bool:
@@ -73,13 +86,13 @@ def _compile(step: Step, fill: Callable[[str], str]) -> Change:
         return partial(_keep, _tree(step.keep))
     for paths, act in ((step.drop, delitem), (step.mask, _mask)):
         if paths is not None:
-            return partial(_at_each, act, [path.split(".") for path in paths])
+            return partial(_at_each, act, [path_levels(path) for path in paths])
     if step.rename is not None:
-        return partial(_rename, [(old.split("."), new.split(".")) for old, new in step.rename.items()])
+        return partial(_rename, [(path_levels(old), path_levels(new)) for old, new in step.rename.items()])
     values = {
         path: fill(value) if isinstance(value, str) else value for path, value in (step.set or {}).items()
     }
-    return partial(_set, [(path.split("."), value) for path, value in values.items()])
+    return partial(_set, [(path_levels(path), value) for path, value in values.items()])
 
 
 def _conditions(fields: Mapping[str, Any]) -> list[tuple[str, frozenset[tuple[bool, Any]]]]:
@@ -109,7 +122,7 @@ def _tree(paths: Iterable[str]) -> Fields:
     """Paths as nested names, of which the last are empty."""
     tree: Fields = {}
     for path in paths:
-        reduce(lambda branch, level: branch.setdefault(level, {}), path.split("."), tree)
+        reduce(lambda branch, level: branch.setdefault(level, {}), path_levels(path), tree)
     return tree
 
 
@@ -131,7 +144,7 @@ def _kept(found: Any, tree: Fields) -> Any:
     }
 
 
-def _holders(found: Any, path: list[str]) -> Iterator[Fields]:
+def _holders(found: Any, path: Levels) -> Iterator[Fields]:
     """The objects that have the last name of a path."""
     if isinstance(found, list):
         for each in found:
@@ -147,14 +160,14 @@ def _mask(holder: Fields, name: str) -> None:
     holder[name] = MASK
 
 
-def _at_each(act: Callable[[Fields, str], None], paths: Iterable[list[str]], fields: Fields) -> bool:
+def _at_each(act: Callable[[Fields, str], None], paths: Iterable[Levels], fields: Fields) -> bool:
     for path in paths:
         for holder in _holders(fields, path):
             act(holder, path[-1])
     return True
 
 
-def _rename(names: Iterable[tuple[list[str], list[str]]], fields: Fields) -> bool:
+def _rename(names: Iterable[tuple[Levels, Levels]], fields: Fields) -> bool:
     # All are taken before the first is put back: two may exchange their names.
     moved = []
     for old, new in names:
@@ -171,13 +184,13 @@ def _rename(names: Iterable[tuple[list[str], list[str]]], fields: Fields) -> boo
     return True
 
 
-def _set(values: Iterable[tuple[list[str], Any]], fields: Fields) -> bool:
+def _set(values: Iterable[tuple[Levels, Any]], fields: Fields) -> bool:
     for path, value in values:
         _object_for(path, fields)[path[-1]] = value
     return True
 
 
-def _object_for(path: list[str], fields: Fields) -> Fields:
+def _object_for(path: Levels, fields: Fields) -> Fields:
     """The object that a path's last name belongs into, made where there is none."""
     for level in path[:-1]:
         fields = fields.setdefault(level, {})

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _MOST_OPEN: Final = 50
 _MOST_OPEN_BYTES: Final = 2 << 20
-"""Of messages that the local broker has yet to acknowledge."""
+"""The bound of messages that the local broker has yet to acknowledge."""
 _COMMIT_EVERY_S: Final = 1.0
 _LOOK_EVERY_S: Final = 600.0
 _LONGEST_TOPIC_BYTES: Final = 1024
@@ -71,7 +71,7 @@ def destination(downlink: DownlinkConfig, key: bytes | None) -> str | None:
 
 @dataclass(slots=True)
 class _Counts:
-    """Of one downlink."""
+    """One downlink's counts."""
 
     received: int = 0
     published: int = 0
@@ -96,10 +96,10 @@ class Downlinks(KafkaThread[TopicReader]):
         self._announce = announce
         self._outcomes: SimpleQueue[tuple[int, Partition, int, bool]] = SimpleQueue()
         self._counts: dict[str, _Counts] = {}
-        # Of the reader in use; outcomes of an earlier one's messages mean nothing any more.
+        # The number of the reader in use; outcomes of an earlier one's messages mean nothing any more.
         self._reader = 0
         self._wanted_by_topic: Mapping[str, DownlinkConfig] = {}
-        # By offset the bytes of what the broker is yet to acknowledge, None once that is done.
+        # The bytes of what the broker is yet to acknowledge by offset, None once that is done.
         self._open_records: dict[Partition, OrderedDict[int, int | None]] = {}
         self._positions: dict[Partition, int] = {}
         self._waiting: TopicRecord | None = None
@@ -135,15 +135,16 @@ class Downlinks(KafkaThread[TopicReader]):
 
     def _open(self) -> TopicReader:
         config = self._config
-        begins: dict[str, Begin] = {each.topic: each.begin for each in config.downlinks}
+        prefix = config.kafka.prefix
+        begins: dict[str, Begin] = {prefix + each.topic: each.begin for each in config.downlinks}
         properties = {**config.kafka.properties, "client.id": "downlinks"}
-        group, servers = group_of(config.gateway.id), config.kafka.bootstrap_servers
+        group, servers = prefix + group_of(config.gateway.id), config.kafka.bootstrap_servers
         reader = TopicReader(servers, properties, group, begins, patient=not self._metered)
         self._begin(reader, config)
         return reader
 
     def _begin(self, reader: TopicReader, config: Config) -> None:
-        self._wanted_by_topic = {each.topic: each for each in config.downlinks}
+        self._wanted_by_topic = {config.kafka.prefix + each.topic: each for each in config.downlinks}
         self._counts = {topic: self._counts.get(topic, _Counts()) for topic in self._wanted_by_topic}
         self._reader += 1
         self._positions, self._waiting = dict(reader.begun), None

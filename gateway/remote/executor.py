@@ -48,7 +48,7 @@ class Executor:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``identity``: the gateway and its run."""
-        self._gateway, self._run = identity
+        self._gateway, self.run = identity
         self._actions = actions
         self._clock = clock
         self._wait = wait
@@ -79,7 +79,7 @@ class Executor:
             if command.gateway != self._gateway:
                 problem = "FOREIGN", f"it is for {command.gateway}"
         if problem is not None:
-            # By its place: whatever it claims to be must not use up another command's id.
+            # Its place names it: whatever it claims to be must not use up another command's id.
             name, expires_us = f"{fetched.then.partition}/{fetched.then.offset}", fetched.then.time_ms * 1000
         now_us = self._clock.now_ns() // 1000 if self._wait() else 0
         begun = history.begin(name, expires_us, fetched.value, fetched.then, now_us)
@@ -164,7 +164,7 @@ class Executor:
             gateway=self._gateway,
             outcome=outcome,
             time=format_time(self._clock.now_ns() // 1000),
-            run=self._run,
+            run=self.run,
             target=known.target if known else "",
             action=known.action if known else "",
             reason=reason,

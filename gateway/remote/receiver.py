@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloud.kafka.key_reader import KeyReader
+from cloud.kafka.roles import commands_group_of
 from cloud.wire.reading_records import COMMANDS_TOPIC
 from gateway.config import Config
 from gateway.ports import Clock, Snapshot
@@ -68,7 +69,13 @@ class CommandReceiver(KafkaThread[KeyReader]):
         history, config = self._opened(), self._config
         properties = {**config.kafka.properties, "client.id": "commands"}
         servers, key = config.kafka.bootstrap_servers, config.gateway.id.encode()
-        reader = KeyReader(servers, properties, COMMANDS_TOPIC, key, history.place, patient=not self._metered)
+        topic, group = (
+            config.kafka.prefix + each for each in (COMMANDS_TOPIC, commands_group_of(config.gateway.id))
+        )
+        reader = KeyReader(
+            servers, properties, topic, key, history.place, patient=not self._metered,
+            member=(group, self._executor.run),
+        )  # fmt: skip
         history.pass_over(reader.place)
         return reader
 
@@ -90,6 +97,8 @@ class CommandReceiver(KafkaThread[KeyReader]):
             return
         # Others' keys have the same partition.
         if fetched.key == self._config.gateway.id.encode():
+            # Two gateways with one id would each carry it out.
+            reader.claim(fetched.then)
             self._executor.take(fetched, history, self._config.commands)
         else:
             history.pass_over(fetched.then)

@@ -26,7 +26,7 @@ from gateway.system.times import utc_text
 log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 256 << 10
-"""Of one event; Kafka takes 1 MiB by default."""
+"""The bound of one event; Kafka takes 1 MiB by default."""
 _DURABLE_AFTER_S: Final = 150.0
 """An event is as durable as a reading: after a commit interval, 60 s at most, and an fsync."""
 _UNUSABLE: Final = "event=notice.unusable path=%s error=%s"

@@ -74,6 +74,10 @@ class GatewayStatus:
         log.warning("event=status.will run=%s", status.run)
         return Record(STATUS_TOPIC, status_key(self._gateway), payload, ())
 
+    def repeat(self) -> None:
+        """Makes this run's status due again after an earlier run's will: Kafka keeps what comes last."""
+        self._published = None
+
     def _record(self, state: str, clock: str, uplink: str) -> Record:
         self._revision += 1
         status = StatusRecord(

@@ -1,6 +1,6 @@
 """What a daemon stores for its successors: at its start and at a clean stop.
 
-In between only where a reload makes the commit interval longer.
+It is written in between only where a reload makes the commit interval longer.
 """
 
 from __future__ import annotations
@@ -63,9 +63,8 @@ class PreviousRuns:
 
 def _predecessors(fields: dict[str, Any]) -> Predecessors:
     previous = fields["run"]
-    unfinished = [Unfinished(**each) for each in fields.get("unfinished", ())]
-    # A file of an earlier version has no ``stopped``.
-    if fields.get("stopped") is False:
+    unfinished = [Unfinished(**each) for each in fields["unfinished"]]
+    if not fields["stopped"]:
         end: Literal["killed", "reset"] = "killed" if fields["boot"] == boot_id() else "reset"
         unfinished.append(Unfinished(previous, end, fields["lost_at_most_s"]))
     return Predecessors(str(previous), tuple(unfinished[-_REMEMBERED:]))

@@ -15,7 +15,7 @@ from gateway.clock.hold import ClockHold
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import ClockSync
 from gateway.forwarding.inbox import Inbox
-from gateway.forwarding.seq_summary import joined
+from gateway.forwarding.records import joined
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.topics import Topics
 from gateway.ports import Record, Snapshot
@@ -131,7 +131,8 @@ class Reporter:
 
     def _report_run(self, snapshot: Snapshot) -> None:
         """To the local broker each turn, to Kafka once a minute."""
-        self._inbox.retain({self._topics.run: self._runs.payload(snapshot.state, snapshot.counts)})
+        payload = self._runs.payload(snapshot.state, snapshot.counts)
+        self._inbox.retain({self._topics.run: payload}, soon=False)
         if snapshot.at_s >= self._record_at_s and snapshot.uplink != "spilling":
             # During an outage each would be stored, and the last of them has everything.
             self._record_at_s = snapshot.at_s + ANNOUNCE_EVERY_S
@@ -203,11 +204,16 @@ class RetainedRecords:
 
     def arrived(self, topic: str, payload: bytes) -> bool:
         """Take a retained message; True where this run's status must be published over it again."""
-        if topic == self._topics.run:
+        is_status = topic == self._topics.status
+        if is_status:
+            record = self._status.forwarded_will(payload)
+        else:
             self._drops.inherit(payload)
             record = self._runs.close_previous(payload)
-        else:
-            record = self._status.forwarded_will(payload)
-        if record is not None:
-            self._inbox.announce(record)
-        return record is not None and topic == self._topics.status
+        if record is None:
+            return False
+        self._inbox.announce(record)
+        if is_status:
+            # Only now: a status that the main thread makes at this moment may be ahead of the will.
+            self._status.repeat()
+        return is_status

@@ -20,7 +20,7 @@ from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from cloud.wire.run_records import DroppedFields
 from gateway.clock.hold import Released
-from gateway.forwarding.seq_summary import Range, ranges
+from gateway.forwarding.records import Range, ranges
 from gateway.ports import Record
 from gateway.reporting.previous_runs import Predecessors
 from gateway.system.times import now_text

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, Reading, format_time
+from gateway.clock.repair import repaired_reading
 
 RECENT: Final = 120
 """Readings kept of each own channel: two minutes at 1 Hz, 10 kB."""
@@ -77,20 +78,26 @@ class LastReadings:
         """How many own channels there are."""
         return len(self._own)
 
-    def own(self) -> dict[str, dict[str, Any]]:
-        """By channel the fields of its last reading.
+    def own(self, given_offset_ms: int | None = None) -> dict[str, dict[str, Any]]:
+        """By channel the fields of its last reading, as it leaves where the boot's time was given.
 
+        ``given_offset_ms``: the wall time at boot that was entered by hand, ms since the epoch.
         ``valid``: how many of this run were good or not evaluated.
         """
         with self._lock:
             readings, valid = dict(self._own), Counter(self._valid)
+        if given_offset_ms is not None:
+            readings = {
+                channel: reading if reading.mono_ms is None else repaired_reading(reading, given_offset_ms)
+                for channel, reading in readings.items()
+            }
         return {
             channel: {**reading_fields(reading), "valid": valid[channel]}
             for channel, reading in readings.items()
         }
 
     def forwarded(self) -> dict[str, dict[str, Any]]:
-        """By channel the fields of its last reading; another gateway's with ``gateway/`` before it."""
+        """Returns the last reading's fields by channel; another gateway's with ``gateway/`` before it."""
         with self._lock:
             readings = dict(self._forwarded)
         return {

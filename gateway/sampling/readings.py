@@ -65,7 +65,7 @@ class ReadingFactory:
             tests.missing(period.since_boot_ns)
         else:
             value, raw = measurement.value, measurement.raw
-            # Of a clock that was never set nothing expires.
+            # Nothing expires by a clock that was never set.
             expires = calibration.expires if period.synced else None
             expired = expiry_reasons(expires, period.begin_ns // 1000)
             flagged = tests.test(period.since_boot_ns, value, (*measurement.reasons, *expired))

@@ -2,24 +2,33 @@
 
 A reading's time is the start of the period it stands for. Pulse counters are read at the period's end,
 everything else at its start. A failed read has readings too: value null, with the reason; before that, it is
-repeated as far as its period has room (``read_retry.py``), which changes no reading's time.
+repeated as far as its period has room, which changes no reading's time.
 
 The supervisor abandons a driver that hangs (``calls``). The sampler that replaces this one emits READ_ERROR
 for the period that hung and all since, so that every period of the grid has its reading, and continues with a
 driver of its own.
+
+The log says that a sensor begins to fail, fails in another way, and answers again. One that fails
+now and then (a DHT11 has some per cent of damaged frames) would log both all day long: the limit on repeated
+lines (``system/logs/rate_limit.py``) counts them.
+
+Times are in nanoseconds of event time. A sensor has a least time between two requests; a period has room for
+some, or for none: a DHT11 (2 s) read every 2 s is never read twice, one read every 10 s is.
 """
 
 from __future__ import annotations
 
 import logging
-import math
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from cloud.wire.bounds import is_within
 from drivers.interface import (
     AnswersLate,
     ChecksumError,
+    Compensated,
     CountsPulses,
     DescribesItself,
     DriverError,
@@ -29,13 +38,81 @@ from drivers.interface import (
 from gateway.config import QualityRules, SensorConfig
 from gateway.ports import Driver
 from gateway.sampling.call_timeout import CallAbandoned, TimedCall
-from gateway.sampling.failure_log import FailureLog
-from gateway.sampling.read_retry import Retries
 from gateway.sampling.readings import ReadingFactory
 from gateway.sampling.run_context import RunContext
 from gateway.sampling.schedule import Boundary, Period, Schedule
 
+MOST_RETRIES: Final = 3
+_JITTER: Final = 0.25
+"""A retry is up to a quarter of the spacing late: a periodic disturbance needn't hit it too."""
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """The retries that one sensor's period has room for.
+
+    ``spacing_ns`` is the least between the beginnings of two requests, None where a failed read isn't
+    repeated. A ``late`` answer is the measurement that the previous request began, so one request is
+    made ahead of each reading.
+    """
+
+    period_ns: int
+    spacing_ns: int | None
+    late: bool = False
+
+    def ahead_ns(self) -> int | None:
+        """How long before a reading its measurement is begun; None where the previous reading begins it."""
+        if not self.late or self.spacing_ns is None or self.period_ns < 2 * self.spacing_ns:
+            return None
+        return self.spacing_ns
+
+    def again_ns(self, begin_ns: int, requested_ns: int, retries: int, jitter: float) -> int | None:
+        """When to repeat a request of ``requested_ns`` in the period from ``begin_ns``; None: no more.
+
+        ``jitter`` is a random number from 0 to 1.
+        """
+        if self.spacing_ns is None or retries >= MOST_RETRIES:
+            return None
+        earliest_ns = requested_ns + self.spacing_ns
+        # The next request must not come too soon after.
+        latest_ns = begin_ns + self.period_ns - (self.ahead_ns() or 0) - self.spacing_ns
+        if earliest_ns > latest_ns:
+            return None
+        return earliest_ns + round(jitter * min(self.spacing_ns * _JITTER, latest_ns - earliest_ns))
+
+    def has_room(self, begin_ns: int, requested_ns: int, again_ns: int, now_ns: int) -> bool:
+        """Whether a request at ``again_ns`` that takes as long as the last one would end in the period.
+
+        That one was made at ``requested_ns`` and failed at ``now_ns``. After a sensor's time-out a repeated
+        request could make the next period late, and its reading missing.
+        """
+        end_ns = max(again_ns, now_ns) + now_ns - requested_ns
+        return end_ns <= begin_ns + self.period_ns - (self.ahead_ns() or 0)
+
+
+class FailureLog:
+    """The log of one sensor's failures; owned by its sampler's thread."""
+
+    def __init__(self, sensor: str) -> None:
+        self._sensor = sensor
+        self._kind: str | None = None
+
+    def failed(self, error: Exception) -> None:
+        """Log a failure, unless the reading before failed in the same way."""
+        # Numbers make no other kind: codes, voltages, seconds.
+        kind = re.sub(r"\d+", "0", str(error))
+        level = logging.DEBUG if kind == self._kind else logging.WARNING
+        log.log(level, "event=sensor.silent sensor=%s error=%s", self._sensor, error)
+        self._kind = kind
+
+    def answered(self) -> None:
+        """Log a reading that succeeded after a failure."""
+        if self._kind is not None:
+            log.warning("event=sensor.answers sensor=%s", self._sensor)
+        self._kind = None
+
 
 _RESTART_AFTER_S: Final = 10.0
 # The first start on a small Pi imports libraries, one sensor after the other.
@@ -45,9 +122,8 @@ _TIMEOUT_PERIODS: Final = 3
 _LONGEST_TIMEOUT_S: Final = 30.0
 
 
-def _is_finite(measurement: Measurement) -> bool:
-    position = (number for number in measurement.position or () if number is not None)
-    return all(map(math.isfinite, (measurement.value, measurement.raw, *position)))
+def _is_value(measurement: Measurement) -> bool:
+    return all(map(is_within, (measurement.value, measurement.raw, *(measurement.position or ()))))
 
 
 class Sampler:
@@ -78,6 +154,8 @@ class Sampler:
             isinstance(driver, AnswersLate),
         )
         self._adds_up = any(sensor.kind_of(each.quantity) == "accumulated" for each in driver.channels)
+        # Asking a protocol takes 10 µs and more.
+        self._compensated = isinstance(driver, Compensated)
         self._started = False
         self._start_again_s = float("-inf")
         self._start_error = "the driver that hung may still have the sensor: this one isn't started yet"
@@ -240,7 +318,8 @@ class Sampler:
         self._start()
         if not counting:
             raise ReadError("the count has only begun")
-        self._context.compensation.apply(self.sensor, self._driver, self._context.clock.monotonic())
+        if self._compensated:
+            self._context.compensation.apply(self.sensor, self._driver, self._context.clock.monotonic())
         with self.calls.call(self._timeout_s):
             read = self._driver.read()
         if any(calls.returning.is_set() for calls in self._hung_calls):
@@ -284,7 +363,7 @@ class Sampler:
         answered = not isinstance(read, str)
         for channel in self._driver.channels:
             measured = read if isinstance(read, str) else read.get(channel.quantity, "READ_ERROR")
-            if isinstance(measured, Measurement) and not _is_finite(measured):
+            if isinstance(measured, Measurement) and not _is_value(measured):
                 self._failed(ReadError(f"the sensor reports no value of {channel.quantity}"))
                 measured, answered = "READ_ERROR", False
             reading = self._readings.make(channel, period, measured)

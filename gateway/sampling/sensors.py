@@ -1,4 +1,4 @@
-"""From the config to what is sampled: the board with its sensors, their drivers and samplers."""
+"""Builds what is sampled from the config: the board with its sensors, their drivers and samplers."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class Supervisor:
 
     @property
     def descriptions(self) -> dict[str, Mapping[str, str | float | bool]]:
-        """By sensor: what it reported of itself at its last start."""
+        """Returns what each sensor reported of itself at its last start."""
         return {one.name: one.sampler.description for one in self._supervised if one.sampler.description}
 
     def heartbeats(self) -> tuple[Heartbeat, ...]:
@@ -262,7 +262,7 @@ class Supervisor:
     def replace(self, names: Collection[str], make: Callable[[], Iterable[Sampler]]) -> None:
         """Retire these sensors' samplers; when all have ended, start those that ``make`` returns.
 
-        The others' threads continue. On a stepped clock no time passes between the last end and the start.
+        The others' threads continue. No time passes on a stepped clock between the last end and the start.
         """
         leaving = [one for one in self._supervised if one.name in names]
         handover = _Handover(self._clock, len(leaving))
@@ -329,7 +329,7 @@ class Supervisor:
         last = self.abandoned >= MOST_ABANDONED
         sampler.take_over(hung.sampler, float("inf") if last else earlier * _SECOND_TRY_S)
         successor = _Supervised(sampler, self._clock, hung.restarts + 1)
-        # In this order: a stepped clock must not move between the two.
+        # A stepped clock must not move between the two, hence the order.
         successor.start()
         hung.leave()
         return successor

@@ -9,14 +9,31 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import Any, Final, Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 32
 """At a time, a thread each; a further one is closed at once."""
-_POLL_S: Final = 0.1
-"""Between checks for the end."""
+
+
+def is_own_name(host: str, listens_as: str) -> bool:
+    """Whether a Host header has an address or a name of this machine; without one it is no browser's.
+
+    Any other name may be one that its owner has let point here, so that his page reads this one.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        own = socket.gethostname().lower()
+        short = own.partition(".")[0]
+        if name in ("", "localhost", own, short, f"{short}.local", listens_as.lower()):
+            return True
+        ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 class BoundedServer(ThreadingHTTPServer):
@@ -34,11 +51,12 @@ class BoundedServer(ThreadingHTTPServer):
     ) -> None:
         """Listen; so many connections of one address. Raises OSError."""
         self.stopping = threading.Event()
+        self.listens_as = host
         self._name = name
         self._most_of_one = most_of_one
         self._open: Counter[str] = Counter()
         self._opening = threading.Lock()
-        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), handler)
@@ -50,9 +68,14 @@ class BoundedServer(ThreadingHTTPServer):
     def stop(self) -> None:
         """Stop and release the port."""
         self.stopping.set()
-        self.shutdown()
+        # The base class would have the thread look ten times a second whether it shall end. This wakes it.
+        self.socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self.server_close()
+
+    def _serve(self) -> None:
+        while not self.stopping.is_set():
+            self.handle_request()
 
     def server_bind(self) -> None:
         """As the base class, without resolving a name, which takes long with the uplink down."""
@@ -90,7 +113,7 @@ class BoundedServer(ThreadingHTTPServer):
     def _give_back(self, peer: str) -> None:
         with self._opening:
             self._open[peer] -= 1
-            # Of addresses without a connection nothing stays.
+            # Addresses without a connection are forgotten.
             self._open += Counter()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -1,6 +1,6 @@
 """One HTTP request: whether it is allowed, and its response.
 
-On the mast's own listener a connection from this machine needs no token; any other one does, whatever
+A connection from this machine to the mast's own listener needs no token; any other one does, whatever
 address the server listens on, and on the phone's listener all do. A token in the URL becomes a cookie at
 once, so that it stays neither in the address bar nor in what is shared.
 """
@@ -23,7 +23,7 @@ import msgspec
 from cloud.wire.reading_records import QUALITIES
 from gateway.clock.manual_time import ManualTime
 from gateway.quality.reasons import REASONS
-from gateway.status.access_upload import MOST_BYTES
+from gateway.status.bounded_server import is_own_name
 from gateway.status.tokens import WINDOW_S, Access
 from gateway.system.host import resident_bytes
 
@@ -103,12 +103,8 @@ class _PhoneTime(msgspec.Struct):
     asked_boot_ms: int
 
 
-class _AccessFile(msgspec.Struct):
-    access: str
-
-
 class Request(BaseHTTPRequestHandler):
-    """Answers GET, which changes nothing, and POST of a phone's time, or of an access file."""
+    """Answers GET, which changes nothing, and POST of a phone's time."""
 
     timeout = _TIMEOUT_S
     server_version = "fieldgate"
@@ -118,7 +114,7 @@ class Request(BaseHTTPRequestHandler):
     address: SplitResult
 
     def parse_request(self) -> bool:
-        """As the base class; an address that isn't one is answered here."""
+        """Parses a request; an address that isn't one is answered here."""
         if not super().parse_request():
             return False
         try:
@@ -133,6 +129,11 @@ class Request(BaseHTTPRequestHandler):
         address = self.address
         if address.path == "/healthz":
             self._health()
+            return
+        is_free = self.server.free_for_locals and self._is_local()
+        if is_free and not is_own_name(self.headers.get("Host", ""), self.server.listens_as):
+            remedy = "open it as localhost, by an address, or by this machine's own name"
+            self._send_text(f"this page has another name: {remedy}", HTTPStatus.MISDIRECTED_REQUEST)
             return
         query = parse_qs(address.query)
         offered = query["t"][-1].strip() if "t" in query else None
@@ -164,11 +165,10 @@ class Request(BaseHTTPRequestHandler):
             self._send_text(f"there are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        """A phone's time, or an access file, over the temporary listener."""
+        """A phone's time, over the temporary listener."""
         self.close_connection = True
         manual_time, path = self.server.source.clock, self.address.path
-        wanted = path == "/api/access" or (path == "/api/clock" and manual_time is not None)
-        if self.server.free_for_locals or not wanted:
+        if self.server.free_for_locals or path != "/api/clock" or manual_time is None:
             self._send_text("nothing is changed here: GET only", HTTPStatus.METHOD_NOT_ALLOWED)
             return
         access = self._access(None)
@@ -178,10 +178,7 @@ class Request(BaseHTTPRequestHandler):
             self._send_text("another page's request", HTTPStatus.FORBIDDEN)
         else:
             try:
-                if path == "/api/access":
-                    self._take_access()
-                elif manual_time is not None:
-                    self._take_time(manual_time)
+                self._take_time(manual_time)
             except (ValueError, RecursionError) as error:
                 self._send_text(str(error), HTTPStatus.CONFLICT)
             else:
@@ -192,25 +189,16 @@ class Request(BaseHTTPRequestHandler):
         return f"http://{self.headers.get('Host', '')}"
 
     def _take_time(self, manual_time: ManualTime) -> None:
-        given = msgspec.json.decode(self._json(_LONGEST_BODY, "this is no time"), type=_PhoneTime)
+        given = msgspec.json.decode(self._json(), type=_PhoneTime)
         manual_time.give(given.time_ms, given.asked_boot_ms)
 
-    def _take_access(self) -> None:
-        body = self._json(MOST_BYTES, "this is no access file: it is too long")
-        try:
-            text = msgspec.json.decode(body, type=_AccessFile).access
-        except ValueError:
-            # Never what was posted, not even a part of it.
-            raise ValueError("this must be JSON with a text: access") from None
-        self.server.source.access.put(text)
-
-    def _json(self, longest: int, too_long: str) -> bytes:
+    def _json(self) -> bytes:
         length = self.headers.get("Content-Length", "")
         # JSON only: a form of another site's page can't send that.
         if self.headers.get_content_type() != "application/json":
             raise ValueError("this must be JSON")
-        if not (length.isascii() and length.isdigit() and len(length) < 9 and int(length) <= longest):
-            raise ValueError(too_long)
+        if not (length.isascii() and length.isdigit() and len(length) < 9 and int(length) <= _LONGEST_BODY):
+            raise ValueError("this is no time")
         return self.rfile.read(int(length))
 
     def _is_local(self) -> bool:
@@ -241,7 +229,7 @@ class Request(BaseHTTPRequestHandler):
 
     def _set_cookie(self, token: str, path: str) -> None:
         if not token.isascii():
-            # From this machine anything is admitted; it can't stand in a header.
+            # Anything is admitted from this machine; it can't stand in a header.
             token = ""
         cookie: SimpleCookie = SimpleCookie()
         cookie[self._cookie_name] = token
@@ -275,9 +263,7 @@ class Request(BaseHTTPRequestHandler):
     def _status(self) -> dict[str, Any]:
         """The status, with the time left where access ends."""
         status, left_s = self.server.source.status(), self.server.gate.left_s
-        if left_s is None:
-            return status
-        return {**status, "closes_in_s": round(left_s), "takes_access": self.server.source.access.wanted}
+        return status if left_s is None else {**status, "closes_in_s": round(left_s)}
 
     def _stream(self, name: str, content: Callable[[], object], every_s: float) -> None:
         """Server-sent events until the server stops, access ends or the client disconnects."""

@@ -83,6 +83,9 @@ class _Snapshot(Collector):
         synced, connected = status.get("clock") == "synced", bool(status.get("mqtt_connected"))
         yield _gauge("fieldgate_clock_synced", "1 once the clock is synchronised.", ({}, synced))
         yield _gauge("fieldgate_broker_connected", "1 while connected to the broker.", ({}, connected))
+        fenced = "another gateway with this id" in str((status.get("commands") or {}).get("problem"))
+        taken = fenced or bool(status.get("mqtt_taken_over"))
+        yield _gauge("fieldgate_id_taken", "1 while another gateway with this id is seen.", ({}, taken))
         problems = len((status.get("config") or {}).get("problems") or ())
         yield _gauge("fieldgate_config_problems", "Errors of the config that is in force.", ({}, problems))
         parked = (({"topic": topic}, each["for_s"]) for topic, each in (status.get("parked") or {}).items())
@@ -148,7 +151,7 @@ def _relays(relays: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     for name, each in relays.items():
         switches.add_metric([name], each["switches"])
     yield switches
-    # By its text: a second one of the same text would be refused by whoever scrapes.
+    # Two of the same text would be refused by whoever scrapes.
     rules = {
         (rule["when"], rule["then"]): rule["state"] for each in relays.values() for rule in each["interlocks"]
     }

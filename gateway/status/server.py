@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.clock.manual_time import ManualTime
-from gateway.status.access_upload import AccessUpload
 from gateway.status.bounded_server import BoundedServer
 from gateway.status.handlers import Request
 from gateway.status.tokens import Gate
@@ -24,14 +23,12 @@ class StatusSource:
     ``recent``: by channel the last readings, ``[time in ms since the epoch, value or null]`` each.
     ``pulses``: by sensor that counts pulses, how many have come since its driver was started.
     ``clock``: takes a phone's time; None where the board has a time of its own.
-    ``access``: takes a file of a phone's, for the command that waits for one.
     """
 
     status: Callable[[], dict[str, Any]]
     recent: Callable[[], Mapping[str, list[list[Any]]]] = dict
     pulses: Callable[[], Mapping[str, int]] = dict
     clock: ManualTime | None = None
-    access: AccessUpload = field(default_factory=AccessUpload)
 
 
 class StatusServer(BoundedServer):

@@ -16,8 +16,6 @@ from gateway.status.tokens import Gate
 
 OPEN: Final = "phone-open"
 CLOSE: Final = "phone-close"
-TAKE: Final = "phone-take"
-TAKEN: Final = "phone-taken"
 
 
 class StatusPage:
@@ -27,7 +25,6 @@ class StatusPage:
         self._source = source
         self._listener = Listener(self._open, StatusConfig(""))
         self.phone = TemporaryAccess(source)
-        self.access = source.access
 
     @property
     def port(self) -> int:
@@ -57,13 +54,6 @@ def phone_control(page: StatusPage, request: Mapping[str, Any]) -> Mapping[str, 
     """Carry out a request of ``fieldgate phone``. Raises ValueError and OSError, with a text for the user."""
     if request.get("do") == CLOSE:
         return {"was_open": page.phone.close()}
-    if request.get("do") == TAKE:
-        # What comes goes to root's command alone; where no page is open nobody can post anything.
-        return {"open": page.phone.is_open, "access": page.access.take()}
-    if request.get("do") == TAKEN:
-        problem = request.get("problem")
-        page.access.answer(None if problem is None else str(problem))
-        return {}
     if request.get("do") != OPEN:
         raise ValueError(f"requests are {OPEN} and {CLOSE}")
     address = str(ip_address(str(request.get("address"))))

@@ -136,7 +136,7 @@ class DeviceTokens:
     def admit(self, offered: str | None, peer: str) -> str | Access:
         """The device of a token that came from an address, or why it has no access."""
         digest = b"" if offered is None else _digest(offered)
-        # By the digest: how long that takes reveals nothing about a token.
+        # How long looking up a digest takes reveals nothing about a token.
         if (device := self._devices.get(digest)) is not None:
             return device
         with self._lock:

@@ -1,7 +1,7 @@
 """What root writes for the service, in directories that the service's user owns, it writes as that user.
 
 A link in such a directory may lead anywhere: root that followed it, or changed its target's owner, would give
-the user what only root has. As the user it reaches nothing more than the user does.
+the user what only root has. A process of the user's reaches nothing more than the user does.
 """
 
 from __future__ import annotations

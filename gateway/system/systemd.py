@@ -1,9 +1,9 @@
 """State of this process for systemd, through systemd-python; nothing is sent where that isn't installed.
 
 libsystemd sends with sockets that block, and systemd-python holds the interpreter lock meanwhile: a receiver
-that reads no more would stop every thread of this process (measured: docs/decisions/operation.md). So each
-send follows a check for room. What remains is the moment between check and send, in which other senders would
-have to fill the receiver's queue.
+that reads no more would stop every thread of this process (measured: docs/decisions/operation.md). Each send
+therefore follows a check for room. What remains is the moment between check and send, in which other senders
+would have to fill the receiver's queue.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def has_room(address: str, wait_s: float = 0.0) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
         probe.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
         poll = select.poll()
-        # Of a connected socket this is the receiver's queue too.
+        # A connected socket's queue is the receiver's too.
         poll.register(probe, select.POLLOUT)
         return bool(poll.poll(1000 * wait_s))
 

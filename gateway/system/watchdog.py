@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 DEFAULT_PERIOD_S: Final = 60.0
 """Where systemd sets none: then a stuck part is only in the log and the status."""
 
-_CHECKS_PER_PERIOD: Final = 60
+_CHECKS_PER_PERIOD: Final = 24
 _PINGS_PER_PERIOD: Final = 6
-# In intervals between checks: time in which a starved or suspended process observed nothing doesn't count.
+# Time in which a starved or suspended process observed nothing doesn't count: so many intervals of checks.
 _LONGEST_INTERVAL: Final = 2.0
 
 
@@ -62,7 +62,7 @@ def sleeps_in_kernel(thread: int, root: Path = Path("/")) -> bool:
 class Watchdog:
     """The thread that checks and pings; started when the daemon is ready.
 
-    ``heartbeats`` must not block for long. A check is due every ``period_s / 60``.
+    ``heartbeats`` must not block for long. A check is due every ``period_s / 24``.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ import msgspec
 from spark_jobs.alerting.alarm import Alarm, Observation, OpenAlert
 from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, is_direction, level
 from spark_jobs.alerting.gateway_state import ChannelState, GatewayState, Sample, Silence, restore_silences
-from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule, Rules, Silent, Stuck, Threshold
+from spark_jobs.alerting.rules import Anomaly, Cloned, Pair, Recovery, Rule, Rules, Silent, Stuck, Threshold
 
 _LATE_PASS_US: Final = 600_000_000
 """A late pass ends when nothing late came for so long."""
@@ -25,7 +25,10 @@ PARTS: Final = 64
 
 
 class IntervalRow(NamedTuple):
-    """A row of ``statistics`` or ``anomalies``: ``measure`` is recovery, or score over threshold."""
+    """A row of ``statistics``, ``anomalies`` or ``presence``.
+
+    ``measure`` is recovery, score over threshold, or 1 of a gateway that there is twice.
+    """
 
     gateway: str
     channel: str | None
@@ -45,7 +48,7 @@ class Engine:
         self._value_rules = [rule for rule in rules.rules if isinstance(rule, Threshold | Stuck)]
         self._silent = [rule for rule in rules.rules if isinstance(rule, Silent)]
         self._pair = [rule for rule in rules.rules if isinstance(rule, Pair)]
-        self._interval_rules = [rule for rule in rules.rules if isinstance(rule, Recovery | Anomaly)]
+        self._interval_rules = [rule for rule in rules.rules if isinstance(rule, Recovery | Anomaly | Cloned)]
         self._gateways: dict[str, GatewayState] = {}
         self._changed: set[str] = set()
         self._stored: dict[str, msgspec.Raw] = {}
@@ -179,7 +182,7 @@ class Engine:
         ]
 
     def _evaluate_interval(
-        self, rule: Recovery | Anomaly, row: IntervalRow, now_us: int
+        self, rule: Recovery | Anomaly | Cloned, row: IntervalRow, now_us: int
     ) -> Iterator[AlertEvent]:
         gateway, key = self._gateway(row.gateway), (rule.id, row.channel)
         if (alarm := gateway.intervals.get(key)) is None:
@@ -191,8 +194,10 @@ class Engine:
         live = row.version <= 1 and now_us - row.start_us - row.length_us <= self._rules.max_age_us
         if isinstance(rule, Recovery):
             found = level(row.measure, None, rule.below, rule.clear)
-        else:
+        elif isinstance(rule, Anomaly):
             found = level(row.measure, rule.factor, None, rule.clear)
+        else:
+            found = level(row.measure, 0.5, None, 0.5)
         change = alarm.step(Observation(row.start_us, found, row.measure, live, row.length_us), rule.hold_us)
         if change is not None:
             yield AlertEvent(rule, row.gateway, row.channel, *change, row.about)

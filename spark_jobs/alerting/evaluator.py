@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -168,7 +169,7 @@ class _Side(Struct, array_like=True):
             # Beyond north, so that the mean is no direction between 359 and 1.
             mean = self.total / self.count
             value = mean + _turned(value - mean)
-        self.total += value
+        self.total = _bounded(self.total + value)
         self.count += 1
         return completed
 
@@ -185,7 +186,12 @@ def _turned(degrees: float) -> float:
 
 
 def _apart(value: float, other: float, direction: bool) -> float:
-    return abs(_turned(value - other) if direction else value - other)
+    return _bounded(abs(_turned(value - other) if direction else value - other))
+
+
+def _bounded(value: float) -> float:
+    """The value, or the largest number: neither a record nor the state can hold what is beyond it."""
+    return min(max(value, -sys.float_info.max), sys.float_info.max)
 
 
 @dataclass(slots=True)
@@ -203,7 +209,7 @@ class PairEvaluator:
         self.direction = is_direction(self.first)
 
     def take(self, side: int, time_us: int, value: float, *, live: bool) -> Change | None:
-        """As ``Evaluator.take``; late readings of windows that are over are not evaluated."""
+        """Takes a value as ``Evaluator.take`` does; ignores late readings of windows that are over."""
         rule, direction = self.rule, self.direction
         own = self.sides[side].add(time_us // rule.window_us, value, direction=direction)
         if own is None or own.number * rule.window_us <= self.alarm.last_us:

@@ -70,7 +70,7 @@ class Silence:
 
 
 def silences_state(silences: Iterable[Silence]) -> list[Any]:
-    """As JSON: those that are raised."""
+    """Returns those that are raised, for JSON."""
     return [[*silence.rule.id, silence.since_us] for silence in silences if silence.since_us is not None]
 
 

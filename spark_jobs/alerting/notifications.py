@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -67,7 +68,7 @@ class Notifier:
                     raised_at=format_time(event.since_us),
                     cleared_at=format_time(event.time_us) if cleared else None,
                     told_at=format_time(event.time_us),
-                    value=event.value,
+                    value=event.value if math.isfinite(event.value) else None,
                     historical=not event.live,
                     detail=(f"over: {text}" if cleared else text)[:_LONGEST_DETAIL],
                     command_id=None if command is None else command.id,

@@ -1,6 +1,6 @@
 """Alert rules: the tables of a rules file. Durations are microseconds, values in the channel's unit.
 
-Validators raise ValueError with what the value should have been; ``rules_file`` adds file, line and key.
+Validators raise ValueError with what the value should have been; ``load_rules`` adds file, line and key.
 """
 
 from __future__ import annotations
@@ -12,21 +12,26 @@ import string
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final, Literal, Self
+from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
     WrapValidator,
     model_validator,
 )
 
-from cloud.toml_problems import WrongValue, nearest
+from cloud.toml_problems import KeyPath, WrongValue, explain, nearest
+from cloud.toml_source import TomlSource
 from cloud.values import duration_s
 from cloud.wire.command_records import NAME
+from spark_jobs.errors import SettingsError
 
 FIELDS: Final = ("rule", "gateway", "channel", "value")
 """What a message may name in braces."""
@@ -258,8 +263,14 @@ class Anomaly(HeldRule):
     clear: Annotated[Number, Field(gt=0), Ending] = Field(None, validate_default=True)
 
 
+class Cloned(HeldRule):
+    """A gateway whose channels are ``cloned`` in ``presence``: two with its id run at once."""
+
+    kind: Literal["cloned"]
+
+
 KINDS: Final[Mapping[str, type[Rule]]] = {
-    each.__name__.lower(): each for each in (Threshold, Stuck, Silent, Pair, Recovery, Anomaly)
+    each.__name__.lower(): each for each in (Threshold, Stuck, Silent, Pair, Recovery, Anomaly, Cloned)
 }
 
 
@@ -267,7 +278,7 @@ class UnknownKind(Rule):
     """A rule whose kind is missing or wrong: refused; of its keys those that all rules have are checked."""
 
     model_config = ConfigDict(extra="ignore")
-    kind: Literal["threshold", "stuck", "silent", "pair", "recovery", "anomaly"]
+    kind: Literal["threshold", "stuck", "silent", "pair", "recovery", "anomaly", "cloned"]
 
 
 class Rules(_Table):
@@ -281,3 +292,41 @@ def alert_id(rule: tuple[str, str], gateway: str, channel: str | None, since_us:
     """The same for the same violation of a rule (name, version), however often it is computed."""
     violation = "\0".join((*rule, gateway, channel or "", str(since_us)))
     return hashlib.sha256(violation.encode()).hexdigest()[:32]
+
+
+_T = TypeVar("_T", bound=BaseModel)
+
+DEFAULT_RULES: Final = files("spark_jobs.alerting") / "default_rules.toml"
+"""The rules in use where no file is named: on a cluster they are inside the package's archive."""
+
+
+class _Source(TomlSource):
+    missing: ClassVar = "name a rules' file with --rules"
+    named: ClassVar = "rule"
+
+
+def load_rules(path: Traversable) -> Rules:
+    """The rules in a file. Raises SettingsError with all its problems, each on a line of its own."""
+    with as_file(path) as file:
+        source = _Source(file)
+    raw, tables = (source.raw, source.tables("rule")) if source.usable else ({}, [])
+    source.check_names(tables)
+    found = [_read(source, KINDS.get(str(table.get("kind")), UnknownKind), table, at) for at, table in tables]
+    rules = _read(source, Rules, {**raw, "rule": [rule for rule in found if rule is not None]}, ())
+    if rules is None or source.problems:
+        problems = sorted(source.problems, key=lambda problem: (problem.line or 0, problem.key))
+        raise SettingsError("\n".join(map(str, problems)))
+    return rules
+
+
+def _read(source: TomlSource, kind: type[_T], table: Mapping[str, Any], place: KeyPath) -> _T | None:
+    """A table's model; None after its problems were noted."""
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        for each in error.errors():
+            path = each["loc"]
+            fields = (CommandRule if "command" in path else kind).model_fields.items()
+            names = [str(field.validation_alias or name) for name, field in fields]
+            source.error((*place, *path), *explain(each, names))
+    return None

@@ -72,12 +72,12 @@ class Layout:
         return (*self.features, *levels, *intensities, *context, *hidden, *unknown)
 
     def owners(self) -> npt.NDArray[np.int64]:
-        """For each feature the number of its channel."""
+        """The number of each feature's channel."""
         at = {name: index for index, name in enumerate(self.channels)}
         return np.array([at[name.partition("/")[2]] for name in self.features], np.int64)
 
     def group_of(self) -> npt.NDArray[np.int64]:
-        """For each feature the number of its group."""
+        """The number of each feature's group."""
         sizes = [len(group.kinds) * len(group.channels) for group in self.groups]
         return np.repeat(np.arange(len(sizes)), sizes)
 

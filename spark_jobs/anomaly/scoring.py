@@ -80,7 +80,7 @@ def deviations(model: Model, network: Network, seen: Observations, lag: int) -> 
 
 
 def root_mean_square(values: Numbers) -> Numbers:
-    """Of what is known in each row; NaN where nothing is."""
+    """Ignores what isn't known in each row; NaN where nothing is."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.sqrt(np.nanmean(values**2, axis=1)))
@@ -98,7 +98,7 @@ def persistent(window: Numbers) -> Numbers:
 
 @dataclass(frozen=True)
 class Scores:
-    """Of n intervals: the mast's score (NaN where nothing could be judged), and each channel's.
+    """The scores of n intervals: the mast's (NaN where nothing could be judged), and each channel's.
 
     ``missing``: which of the model's channels, then of its context, had no valid mean.
     """

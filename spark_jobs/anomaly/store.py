@@ -22,8 +22,7 @@ from spark_jobs.files import Files
 
 log = logging.getLogger("fieldgate.jobs.models")
 
-_CURRENT: Final = re.compile(r"current(?:-(\d+)\.json)?")
-"""Without a number it is of an older version of this program."""
+_CURRENT: Final = re.compile(r"current-(\d+)\.json")
 
 
 class ModelStore:
@@ -86,7 +85,7 @@ class ModelStore:
     def _pointers(self) -> list[tuple[int, str]]:
         """Number and name of each file that names current versions."""
         matches = (_CURRENT.fullmatch(entry.name) for entry in self._files.entries(self.root))
-        return [(int(found[1] or 0), found[0]) for found in matches if found]
+        return [(int(found[1]), found[0]) for found in matches if found]
 
     def _read(self, name: str) -> bytes | None:
         try:

@@ -17,8 +17,7 @@ import numpy as np
 from spark_jobs.anomaly import scoring
 from spark_jobs.anomaly.features import Layout, Scaler, features_of, layout_of
 from spark_jobs.anomaly.model import Model
-from spark_jobs.anomaly.observations import FIELDS, WINDOW, Flags, Numbers, Observations
-from spark_jobs.anomaly.rules import broken_rules
+from spark_jobs.anomaly.observations import FIELDS, WINDOW, Flags, Numbers, Observations, broken_rules
 from spark_jobs.errors import JobError
 
 HIDDEN_UNITS: Final = (64,)
@@ -29,11 +28,11 @@ _EXAMPLES: Final = 3
 """Each interval is shown so often, with other channels hidden."""
 _EPOCHS: Final = 20
 _ALSO_HIDDEN: Final = 0.15
-"""In half the examples each channel is hidden as well with this chance: masts with a missing channel."""
+"""The chance with which each channel is hidden as well in half the examples: masts with a missing channel."""
 _BIN_QUANTILES: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 _LEAST_IN_BIN: Final = 50
 _ABSENCE_ROWS: Final = 2000
-"""Of each fold so many intervals are predicted once more for each channel that could be missing."""
+"""So many intervals of each fold are predicted once more for each channel that could be missing."""
 _USUAL: Final = 0.95
 _NORMAL_AT_USUAL: Final = 1.959963985
 """95 % of a normal distribution lie within this many standard deviations. The scale is taken there, not as a

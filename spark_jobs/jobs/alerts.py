@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,28 +30,26 @@ from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC
 from spark_jobs.alerting.alarm import OpenAlert
+from spark_jobs.alerting.crowd import CROWD, Crowds
 from spark_jobs.alerting.engine import Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.notifications import Notifier, closing, merged_row
-from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Rule, Rules
-from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
-from spark_jobs.errors import SettingsError
-from spark_jobs.frames import dicts_of
+from spark_jobs.alerting.rules import DEFAULT_RULES, Anomaly, Cloned, Pair, Recovery, Rule, Rules, load_rules
+from spark_jobs.errors import JobError, SettingsError
+from spark_jobs.frames import dicts_of, rows_frame
 from spark_jobs.intervals import SECOND_US, now_us
 from spark_jobs.metrics import STATE_ROWS
-from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS, Table
+from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, PRESENCE, STATISTICS, Table
 from spark_jobs.session import small_batch_session, task_slots
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
-from spark_jobs.sinks.kafka import Outgoing, produce
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.sources.samples import anomaly_rows, collect_samples, recovery_rows
+from spark_jobs.sources.samples import anomaly_rows, collect_samples, presence_rows, recovery_rows
 from spark_jobs.state.alert_state import StateFiles
-from spark_jobs.streaming.query import Job, Source, query_id
-from spark_jobs.streaming.timer import Timer
+from spark_jobs.streaming.query import Job, Source, Timer, query_id
 
 log = logging.getLogger("fieldgate.jobs.alerts")
 
@@ -66,6 +64,7 @@ _EVERY_S: Final = {"table": 10.0, "feeds": 10.0, "twins": 60.0, "rules": 5.0}
 _FEEDS: Final[dict[type[Rule], tuple[Table, Callable[..., DataFrame]]]] = {
     Recovery: (STATISTICS, recovery_rows),
     Anomaly: (ANOMALIES, anomaly_rows),
+    Cloned: (PRESENCE, presence_rows),
 }
 
 
@@ -88,16 +87,21 @@ class AlertsJob(Job):
         self._lock = threading.Lock()
         self._started_s = self._logged_s = time.monotonic()
         self._timers = {name: Timer(every_s) for name, every_s in _EVERY_S.items()}
-        self._notifier = Notifier(shard=self._shard)
-        self._generation, self._done = "", -1
-        self._outputs: list[Outgoing] = []
-        self._pending: list[Outgoing] = []
-        self._unwritten: dict[str, dict[str, Any]] = {}
-        self._versions: dict[str, int] = {}
         self._rules = self._load_rules()
-        self._engine = Engine(self._rules)
-        self._restore()
-        self._follow_tables()
+        self.recover()
+
+    def recover(self) -> None:
+        """Goes on from the stored state."""
+        with self._lock:
+            self._notifier, self._crowds = Notifier(shard=self._shard), Crowds()
+            self._generation, self._done = "", -1
+            self._outputs: list[Outgoing] = []
+            self._pending: list[Outgoing] = []
+            self._unwritten: dict[str, dict[str, Any]] = {}
+            self._versions: dict[str, int] = {}
+            self._engine, self._is_whole = Engine(self._rules), True
+            self._restore()
+            self._follow_tables()
 
     def source(self) -> Source:
         """Readings and dead letters, from the earliest."""
@@ -126,7 +130,10 @@ class AlertsJob(Job):
         samples = collect_samples(few, self._settings.dead_letter_topic, self._schemas, identities)
         with self._lock:
             at_us = now_us()
+            # What a batch that fails leaves half done must not be stored.
+            self._is_whole = False
             self._outputs = self._records(self._engine.observe(samples, at_us), at_us)
+            self._is_whole = True
             self._generation, self._done = generation, number
             self._save()
             produce(self._spark, self._settings, self._outputs)
@@ -255,12 +262,15 @@ class AlertsJob(Job):
             self._engine.restore(msgspec.json.decode(msgspec.json.encode(states)))
             self._engine.caught_up = caught_up
             self._deliver(self._ends(self._engine.adopt(self._open_alerts())))
+            forgotten = self._crowds.forget_rules((rule.id for rule in rules.rules), now_us())
+            self._deliver(self._outgoing(forgotten))
         log.info("event=rules.taken rules=%d file=%s", len(rules.rules), self._rules_path)
 
     # Producing and storing ---------------------------------------------------------------------------------
 
     def _records(self, events: Iterable[AlertEvent], at_us: int) -> list[Outgoing]:
-        return self._outgoing(*self._notifier.records(events, at_us))
+        alerts, commands = self._notifier.records(events, at_us)
+        return self._outgoing(self._crowds.pass_on(alerts, at_us), commands)
 
     def _outgoing(self, alerts: Iterable[AlertRecord], commands: Iterable[Command] = ()) -> list[Outgoing]:
         for alert in alerts:
@@ -301,12 +311,15 @@ class AlertsJob(Job):
                       len(self._unwritten), _EVERY_S["table"], reason)  # fmt: skip
 
     def _save(self) -> None:
+        if not self._is_whole:
+            raise JobError("the state is that of half a batch: it isn't stored")
         self._files.save(
             {
                 "generation": self._generation,
                 "batch": self._done,
                 "gateways": self._engine.to_state(self._files.next),
                 "issued": self._notifier.issued,
+                "crowds": self._crowds.to_state(),
                 "versions": self._versions,
                 "outputs": self._outputs,
                 "pending": self._pending,
@@ -316,39 +329,63 @@ class AlertsJob(Job):
 
     def _restore(self) -> None:
         """Goes on from the state, and with the alerts that are open by the table."""
-        older = StateFiles(self._spark, f"{self._settings.checkpoints.rstrip('/')}/alerts-state")
-        whole = self._shard[1] == 1
-        state = self._files.load() or (older.load() if whole else None)
-        if state is not None:
+        if (state := self._files.load()) is not None:
             self._generation, self._done = state["generation"], state["batch"]
             self._notifier.issued = {
                 rule: [(at, gateway) for at, gateway in issued] for rule, issued in state["issued"].items()
             }
+            self._crowds.restore(state["crowds"])
             self._versions = state["versions"]
             self._outputs = [tuple(record) for record in state["outputs"]]
             self._pending = [tuple(record) for record in state["pending"]]
             self._unwritten = state["unwritten"]
             self._engine.restore(state["gateways"])
         self._pending += self._ends(self._engine.adopt(self._open_alerts()))
-        if whole and older.next > 1:
-            self._save()
-            older.delete()
 
     def _open_alerts(self) -> list[OpenAlert]:
         """Alerts that were raised and not cleared, by the table and the rows that wait for it."""
         there = self._spark.read.format("delta").load(self._location)
         rows = there.where(F.col("cleared_at").isNull() & self._own(F.col("gateway"))).toArrow()
         found = {row["id"]: row for row in dicts_of(rows)} | self._unwritten
+        stand = [row for row in found.values() if row["cleared_at"] is None]
+        for row in stand:
+            if row["rule"] != CROWD[0]:
+                self._crowds.adopt(row["gateway"], row["id"], row["severity"])
+        for row in stand:
+            if row["rule"] == CROWD[0]:
+                ended = self._crowds.ended(row["gateway"], row["raised_at"], now_us())
+                self._pending += self._outgoing(ended)
         return [
             OpenAlert(
                 (row["rule"], row["rule_version"]), row["gateway"], row["channel"],
                 row["raised_at"], row["raised_at"], not row["historical"],
             )
-            for row in found.values()
-            if row["cleared_at"] is None
+            for row in stand
+            if row["rule"] != CROWD[0]
         ]  # fmt: skip
 
     def _ends(self, alerts: Iterable[OpenAlert]) -> list[Outgoing]:
         """Ends the alerts whose rules or channels are gone."""
         by_name = {rule.name: rule for rule in self._rules.rules}
-        return self._outgoing([closing(alert, by_name.get(alert.rule[0])) for alert in alerts])
+        ended = [closing(alert, by_name.get(alert.rule[0])) for alert in alerts]
+        return self._outgoing(self._crowds.pass_on(ended, now_us()))
+
+
+Outgoing = tuple[str, str, str]
+"""Topic without the prefix, key, value."""
+
+
+def produce(spark: SparkSession, settings: Settings, records: Sequence[Outgoing]) -> None:
+    """Writes records and waits until all in-sync replicas have them; a repeat writes them again."""
+    if not records:
+        return
+    (
+        rows_frame(
+            spark, "topic key value: string", [(settings.prefix + topic, *rest) for topic, *rest in records]
+        )
+        .coalesce(1)
+        .write.format("kafka")
+        .options(**settings.kafka_options())
+        .option("kafka.acks", "all")
+        .save()
+    )

@@ -26,6 +26,7 @@ from spark_jobs.session import plan_for, small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
+from spark_jobs.sources.mast_intervals import other_intervals
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.anomaly import anomaly_rows, touched, windows
 
@@ -49,6 +50,11 @@ class AnomalyJob(Job):
         """The changes of ``statistics``."""
         changes = table_changes(self._spark, self._settings, STATISTICS)
         return Source(changes, max(_TRIGGER_S, self._settings.trigger_s), follows=(STATISTICS,))
+
+    def finish(self) -> None:
+        """Says which intervals there are, where none is of this length."""
+        if hint := other_intervals(self._spark, self._settings):
+            log.warning("event=anomaly.no_intervals %s", hint)
 
     def batch(self, rows: DataFrame, number: int) -> None:
         """Scores the intervals that changed statistics touch."""

@@ -65,6 +65,10 @@ class IngestJob(Job):
             {**vars(counts), "batch": number, "seconds": time.monotonic() - started},
         )
 
+    def recover(self) -> None:
+        """Makes the seen ranges those of the tables: what failed may be among them, and isn't stored."""
+        self._sink = IngestSink(self._spark, self._settings)
+
     def finish(self) -> None:
         """Stores the seen ranges."""
         self._sink.flush()

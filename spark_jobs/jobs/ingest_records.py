@@ -43,7 +43,7 @@ from spark_jobs.transforms.records import (
 log = logging.getLogger("fieldgate.jobs.records")
 
 _MOST_RECORDS: Final = 20_000
-"""In one batch: what the parsed ones of them amount to is in the driver's memory, a kilobyte or two each."""
+"""The bound of a batch: parsed ones are in the driver's memory, a kilobyte or two each."""
 
 
 class RecordsJob(Job):

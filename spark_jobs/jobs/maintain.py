@@ -15,11 +15,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from spark_jobs.errors import SettingsError
-from spark_jobs.maintenance.retention import AGED_BY
-from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions, Report
+from spark_jobs.maintenance.schedule import AGED_BY, Maintenance, MaintenanceOptions, Report
 from spark_jobs.session import running_session
 from spark_jobs.settings import Settings, duration_s
-from spark_jobs.streaming.timer import Timer
+from spark_jobs.streaming.query import Timer
 
 DESCRIPTION: Final = "join small files, cluster closed days, drop what is too old, back up checkpoints"
 
@@ -46,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vacuum-after", type=duration_s, default="7d", metavar="TIME", help=unused)
     add("--backup", metavar="URI", help="where checkpoints are copied to (default: CHECKPOINTS-backup)")
     add("--no-backup", action="store_true", help="copy no checkpoints")
-    add("--database", metavar="NAME", help="name the tables there in Spark's catalog")
 
 
 def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOptions:
@@ -65,7 +63,6 @@ def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOp
         keep_days={table: days for table, days in keep_days.items() if days is not None},
         vacuum_days=options.vacuum_after / _DAY_S,
         backup=None if options.no_backup else options.backup or beside,
-        database=options.database,
     )
 
 

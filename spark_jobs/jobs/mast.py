@@ -14,23 +14,22 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.frames import few_of, kept
+from spark_jobs.intervals import changed_spans, periods_as_spans
 from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
 from spark_jobs.session import plan_for, small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.mast_intervals import intervals_within, statistics_in
+from spark_jobs.sources.mast_intervals import intervals_within, other_intervals, statistics_in
 from spark_jobs.streaming.query import Job, Source
-from spark_jobs.transforms.mast import QUANTITIES, mounted_channels
-from spark_jobs.transforms.mast_values import mast_rows
-from spark_jobs.transforms.spans import changed_spans, periods_as_spans
+from spark_jobs.transforms.mast_values import QUANTITIES, mast_rows, mounted_channels, tilt
 from spark_jobs.transforms.statistics import has_readings
 
 log = logging.getLogger("fieldgate.jobs.mast")
 
 _TRIGGERS: Final = 5
 """Polls for changes once in so many triggers: a mast has one new interval in minutes, and each poll costs."""
-_USED: Final = ("height_m", "pair")
+_USED: Final = ("height_m", "pair", "tilt_deg")
 """What is made of a calibration record: where another one holds, or these are others, values change."""
 
 
@@ -56,6 +55,7 @@ class MastJob(Job):
         )
         sign = F.when(is_before, -1).otherwise(1).alias("sign")
         records = table_changes(self._spark, self._settings, CHANNELS)
+        records = records.withColumn("tilt_deg", tilt())
         records = records.select(*CHANNELS.key, *_USED, sign, periods_as_spans())
         return Source(
             intervals.unionByName(records, allowMissingColumns=True),
@@ -78,6 +78,11 @@ class MastJob(Job):
             self._compute(wanted)
             figures = number, intervals, records, time.monotonic() - started
             log.info("event=mast.computed batch=%d intervals=%d records=%d seconds=%.2f", *figures)
+
+    def finish(self) -> None:
+        """Says which intervals there are, where none is of this length."""
+        if hint := other_intervals(self._spark, self._settings):
+            log.warning("event=mast.no_intervals %s", hint)
 
     def _compute(self, wanted: DataFrame) -> None:
         interval_s = self._settings.interval_s

@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.reading_records import IMPORT_RUN
+from spark_jobs import metrics
 from spark_jobs.files import Files
 from spark_jobs.frames import kept
 from spark_jobs.intervals import moment_of, now_us
@@ -54,6 +55,8 @@ class PresenceJob(Job):
         self._next_s = time.monotonic() + _EVERY_S
         self._runs_version: int | None = None
         self._rejects_version = -1
+        # Why a gateway can't be judged, by its name.
+        self._faults: dict[str, str] = {}
         self._rejects_until_us = _newest_us(self._read(SET_ASIDE))
 
     def source(self) -> Source:
@@ -100,11 +103,20 @@ class PresenceJob(Job):
             gateways = kept(
                 judged(found, runs, settled, self._read(STATUS), arrived, at_us, all_settled=all_settled)
             )
+            self._note_faults(gateways)
             silent_us = int(self._settings.silent_after_s * 1e6)
             rows = presence_rows(channels, gateways, silent_us, at_us)
             changed = kept(rows.subtract(old.select(*rows.columns)))
             if not changed.isEmpty():
                 self._merge(changed)
+
+    def _note_faults(self, gateways: DataFrame) -> None:
+        faults = dict(map(tuple, gateways.where("fault is not null").select("gateway", "fault").collect()))
+        for gateway, fault in faults.items():
+            if gateway not in self._faults:
+                log.error("event=presence.not_judged gateway=%s %s", gateway, fault)
+                metrics.SET_ASIDE.labels(self.name).inc()
+        self._faults = faults
 
     def _merge(self, rows: DataFrame) -> None:
         values = {name: f"s.{name}" for name in PRESENCE.values}
@@ -165,6 +177,6 @@ class PresenceJob(Job):
 
 
 def _newest_us(rows: DataFrame) -> int | None:
-    """When the last of them came in. As a number: Python's local times have an hour twice a year."""
+    """Returns when the last of them came in, as a number: Python's local times have an hour twice a year."""
     newest: int | None = rows.agg(F.unix_micros(F.max("ingested_at"))).collect()[0][0]
     return newest

@@ -22,6 +22,7 @@ from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.query import Job, start_query
 from spark_jobs.streaming.query_metrics import ProgressMetrics
 from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped
+from spark_jobs.streaming.topic_ids import TopicsRecreatedError
 
 log = logging.getLogger("fieldgate.jobs")
 
@@ -33,8 +34,8 @@ or 90 s (systemd), and a batch that is cut short is done again at the next start
 def _queries(settings: Settings) -> list[tuple[str, str]]:
     """Each query of the jobs that were named: what it is called until it has a name, and its class.
 
-    With ``once`` the run records go before the readings: what they report as arrived is then among these.
-    Otherwise the readings start first: the other queries follow them.
+    The run records go before the readings where it runs ``once``: what they report as arrived is then among
+    these. Otherwise the readings start first: the other queries follow them.
     """
     order = 1 if settings.once else -1
     return [(name, place) for name in settings.jobs for place in STREAMING[name].split()[::order]]
@@ -50,7 +51,12 @@ def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event
         gate = BatchGate()
         job = _make(place, spark, settings)
         try:
-            query = start_query(settings, job, gate)
+            try:
+                query = start_query(settings, job, gate)
+            except TopicsRecreatedError:
+                job.close()
+                job = _make(place, spark, settings)
+                query = start_query(settings, job, gate)
             progress = ProgressMetrics(spark, job.name)
             while query.isActive and not stopping.is_set():
                 query.awaitTermination(1)
@@ -83,7 +89,7 @@ class _Stop:
         self.done = threading.Event()
 
     def before_java(self, spark: SparkSession) -> None:
-        """From now on Java's end is that of the jobs first."""
+        """Makes the jobs end before Java does."""
         context: Any = spark.sparkContext
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
         java, hooks = context._jvm.java, context._jvm.org.apache.hadoop.util.ShutdownHookManager.get()

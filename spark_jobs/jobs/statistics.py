@@ -4,7 +4,7 @@ An interval is over with a newer reading of its channel, by silence, or with ``-
 whole, from the table, as it is each time late readings touch it. So they correct it, and a batch that runs
 twice computes the same. Open intervals are computed by the same code, when they begin and then now and again
 (``--open-every``). What is done with readings and channels is done in executors; how far it has come is in
-the lake (``sinks.statistics_progress``), written last: what a crash leaves half done is done again, and
+the lake (``sinks.statistics``), written last: what a crash leaves half done is done again, and
 changes nothing where it was done.
 
 Channels that were due get rows for intervals without readings (``jobs.missing_intervals``).
@@ -15,26 +15,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from spark_jobs.frames import computed, empty_frame, kept
-from spark_jobs.intervals import SECOND_US, moment_of, now_us
+from cloud.wire.number_set import NumberSet
+from spark_jobs.frames import computed, empty_frame, few_of, kept, one_of
+from spark_jobs.intervals import SECOND_US, day_of, moment_of, now_us
 from spark_jobs.jobs.missing_intervals import MissingIntervals
 from spark_jobs.schemas import READINGS, STATISTICS, columns
 from spark_jobs.session import plan_for, small_batch_session
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes
-from spark_jobs.sinks.statistics import close_left, merge_statistics
-from spark_jobs.sinks.statistics_progress import Progress
-from spark_jobs.sources.readings import readings_in
-from spark_jobs.streaming.query import Job, Source
-from spark_jobs.streaming.timer import Timer
-from spark_jobs.transforms.statistics import CHANNEL, ROWS, interval_statistics, touched_intervals
+from spark_jobs.sinks.statistics import Progress, close_left, merge_statistics
+from spark_jobs.streaming.query import Job, Source, Timer
+from spark_jobs.transforms.statistics import (
+    CHANNEL,
+    ROWS,
+    begin_of,
+    interval_statistics,
+    timely,
+    touched_intervals,
+)
 from spark_jobs.transforms.statistics_state import (
     LATE,
     SILENCE_S,
@@ -77,7 +83,7 @@ class StatisticsJob(Job):
         self._show = Timer(settings.open_every_s, at_once=False)
         # Whether readings have come since the open intervals were computed.
         self._has_news = True
-        # As of the latest pass.
+        # The latest pass found so many.
         self._channels = 0
         # When silence may change anything, in seconds of the wall clock.
         self._next_due_s = 0.0
@@ -97,7 +103,7 @@ class StatisticsJob(Job):
         """Closes the intervals that changed readings end, or have touched late."""
         with self._lock:
             self._has_news = True
-            # Of the query's own session.
+            # The plan is the query's own session's.
             plan_for(rows.sparkSession, 10 * self._channels)
             touched = touched_intervals(rows, self._settings.interval_s)
             # That one more reading has come into the newest interval of its channel is no news.
@@ -116,10 +122,14 @@ class StatisticsJob(Job):
         """Closes what is open: nothing more will come in this run."""
         with self._lock:
             self._pass("end", ended=_open(self._state))
+            while self._missing.owes:
+                self._go_on()
 
     def settle(self) -> None:
         """Closes open intervals that went silent, and writes what is missing by now."""
         with self._lock:
+            if self._missing.owes:
+                self._go_on()
             wall_us = now_us()
             if wall_us < self._next_due_s * SECOND_US and self._missing.version() == self._records_version:
                 return
@@ -130,6 +140,10 @@ class StatisticsJob(Job):
                 recent = readings.where(F.col("ingested_at") > moment_of(wall_us - SILENCE_S * SECOND_US))
                 late = computed(late.join(recent.select(*CHANNEL).distinct(), list(CHANNEL), "left_anti"))
             self._pass("silence", ended=late)
+
+    def _go_on(self) -> None:
+        begun = time.monotonic()
+        _log_computed("owed", (), self._missing.go_on(), begun)
 
     def show_open(self) -> None:
         """Computes the open intervals, beside the query: a row that is closed meanwhile is left as it is."""
@@ -153,12 +167,12 @@ class StatisticsJob(Job):
                 self._pass("table_removed", touched=touched_intervals(readings, self._settings.interval_s))
 
     def _restore(self) -> None:
-        """Takes up ``statistics`` where it has no state beside it: the lake is of an older version."""
+        """Takes up ``statistics`` without a state beside it: that was lost, or an import made the table."""
         interval_s = self._settings.interval_s
         rows = self._spark.read.format("delta").load(self._location).where(F.col("interval_s") == interval_s)
         start_us = F.unix_micros("interval_start").alias("start_us")
         with self._lock:
-            # By which records its missing rows were made isn't known: an empty table's are none.
+            # Nobody knows by which records its missing rows were made: an empty table's are none.
             self._records_version = 0
             self._state = computed(restored(rows, interval_s))
             self._pass("start", touched=rows.where("version = 0").select(*CHANNEL, start_us))
@@ -273,3 +287,34 @@ def _starts_us(starts: Iterable[Row]) -> set[int]:
 def _log_computed(cause: str, starts: Iterable[Row], missing: int, begun: float) -> None:
     figures = cause, sum(row.number for row in starts), missing, time.monotonic() - begun
     log.info("event=statistics.computed cause=%s intervals=%d missing=%d seconds=%.2f", *figures)
+
+
+_MAX_SPANS: Final = 32
+"""Above so many separate stretches of time the files are pruned by date alone."""
+
+
+def readings_in(
+    spark: SparkSession, settings: Settings, wanted: DataFrame, starts: Collection[Row]
+) -> DataFrame:
+    """All readings of the wanted intervals (gateway, channel, start_us), with ``start_us``.
+
+    ``starts`` are those that occur: start_us, and the ``first`` and ``last`` of the gateways. Reads the dates
+    they lie in, within them only files that can hold their times and gateways.
+    """
+    starts_us = [row.start_us for row in starts]
+    gateways = {name for row in starts for name in (row.first, row.last)}
+    length_us = settings.interval_s * SECOND_US
+    spans = NumberSet((start_us, start_us + length_us - 1) for start_us in starts_us)
+    time = F.col("time")
+    readings = spark.read.format("delta").load(settings.table(READINGS.name))
+    readings = readings.where(F.col("date").isin(sorted({day_of(start_us) for start_us in starts_us})))
+    if spans.gaps < _MAX_SPANS:
+        inside = ((time >= moment_of(first)) & (time < moment_of(last + 1)) for first, last in spans.spans())
+        readings = readings.where(reduce(or_, inside))
+    # Which they are takes a Spark job, unless it is one.
+    by_gateway = one_of("gateway", gateways) if len(gateways) == 1 else few_of("gateway", wanted)
+    return (
+        readings.where(timely() & by_gateway)
+        .withColumn("start_us", begin_of(F.unix_micros(time), settings.interval_s))
+        .join(F.broadcast(wanted.select(*CHANNEL, "start_us")), [*CHANNEL, "start_us"], "left_semi")
+    )

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
@@ -18,10 +18,11 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs import s3
-from spark_jobs.anomaly.card import model_card, model_section
-from spark_jobs.anomaly.model import Packed, unpack
+from spark_jobs.anomaly.features import CONTEXT_LIMIT, SD_FLOOR_MPS, SPEED_FLOOR_MPS
+from spark_jobs.anomaly.model import Model, Packed, unpack
+from spark_jobs.anomaly.observations import LEAST_RECOVERY, WINDOW
 from spark_jobs.anomaly.store import ModelStore
-from spark_jobs.anomaly.training import Choices, TooLittleDataError
+from spark_jobs.anomaly.training import FOLDS, HIDDEN_UNITS, Choices, TooLittleDataError
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.files import Files
 from spark_jobs.frames import rows_frame
@@ -102,7 +103,7 @@ def train_models(
         frame = rows_frame(spark, "gateway model: string", groups)
         return trained_models(rows, frame, tasks, settings.interval_s, out, choices).persist()
 
-    # With their units: two gateways may have a quantity of their own of one name, in two.
+    # Units belong to them: two gateways may have a quantity of their own of one name, in two.
     channel = F.concat_ws(":", "channel", "unit")
     channels = F.array_join(F.array_sort(F.collect_set(channel)), " ").alias("channels")
     there = {row.gateway: row.channels for row in statistics.groupBy("gateway").agg(channels).collect()}
@@ -170,3 +171,76 @@ def main(options: Any, settings: Settings) -> None:
         # Not after an hour of training.
         s3.refuse_unsafe_place(spark, settings, "models", settings.models)
         print(train_models(spark, settings, trained, options.gateway, options.exclude, choices, command))
+
+
+def model_section(model: Model) -> list[str]:
+    """One gateway's section."""
+    facts = model.facts
+    several = facts.get("gateways", 1) > 1
+    whose = f", of {facts['gateways']} gateways with these channels" if several else ""
+    channels = [
+        f"- {group.quantity}: {', '.join(group.channels)} (features: {', '.join(group.kinds)})"
+        for group in model.layout.groups
+    ]
+    return [
+        f"## {model.gateway}",
+        "",
+        f"Intervals of {model.interval_s} s{whose}: {facts['intervals']} in the period, {facts['excluded']} "
+        f"excluded by hand, {facts['unclean']} left out because they, or one of the two before, break a "
+        f"rule; {facts['clean']} learnt, on {facts['days']} days.",
+        "",
+        "Judged, each against the others of its line:",
+        "",
+        *channels,
+        "",
+        f"Input of the network, not judged: {', '.join(model.layout.context) or 'nothing'}.",
+        "",
+        f"Threshold {model.threshold:.3f}: the lowest with at most {facts['false_alarms_asked']:g} alarm "
+        "events in 30 days (alarms an hour apart are one event) on four fifths of the days, by networks that "
+        f"had not seen them; there were {facts['false_alarm_events']}. On the other fifth, which decided "
+        f"neither threshold nor scales, there were {facts['held_out_events']} in {facts['held_out_days']} "
+        "days. Scores of all these days, by quantile: "
+        + ", ".join(f"{name}: {value:g}" for name, value in facts["scores"].items())
+        + f". Training loss {facts['loss']:.4f}, seed {facts['seed']}.",
+        "",
+    ]
+
+
+def model_card(
+    version: str,
+    made: datetime,
+    period: str,
+    excluded: Sequence[str],
+    sections: Sequence[str],
+    versions: Mapping[str, str],
+    command: str,
+) -> str:
+    """The card as Markdown."""
+    lines = [
+        f"# Anomaly model {version}",
+        "",
+        f"Trained {made:%Y-%m-%d %H:%M} UTC on {period}"
+        + (f", without {', '.join(excluded)}" if excluded else "")
+        + ".",
+        "",
+        "```",
+        command,
+        "```",
+        "",
+        f"A masked autoencoder (one hidden layer of {HIDDEN_UNITS[0]}, tanh): each channel is hidden in turn "
+        "and predicted from the rest of the mast. Deviations are in units of what the network was usually "
+        f"off at such a level on days it hadn't seen ({FOLDS} folds of whole days). A score is the worst "
+        f"channel's second highest deviation of {WINDOW} intervals.",
+        "",
+        f"Missing: a channel with less than {LEAST_RECOVERY:.0%} of its readings; hidden from the network, "
+        f"not judged. Floors: {SPEED_FLOOR_MPS} m/s (avg), {SD_FLOOR_MPS} m/s (sd). Context counts up to "
+        f"{CONTEXT_LIMIT:g} standard deviations.",
+        "",
+        "It gives no reason why a channel deviates, doesn't see what all channels of a quantity do alike, "
+        "has no channel that was not in the period, and takes for normal what was common in it.",
+        "",
+        "Made with " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".",
+        "",
+        *sections,
+    ]
+    return "\n".join(lines)

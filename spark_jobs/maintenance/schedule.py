@@ -1,4 +1,16 @@
-"""Rounds over the lake: whatever is due is done and reported, table by table."""
+"""Rounds over the lake: whatever is due is done and reported, table by table.
+
+Small files are joined and closed days clustered by OPTIMIZE, which changes no row and is no change to
+readers. Where files of a partition get many between two rounds, Delta's own auto-compaction joins them in the
+writer. Appends go on beside it; a merge or another compaction of the same files makes one of the two try
+again. Rows are dropped by whole days, by a time of theirs, and files that no version needs are removed.
+
+Checkpoints are copied while their queries run. A copy is whole: it is of batches that were committed, and is
+marked so when all of it is there. It leaves out the query's id on purpose. A query that begins again from an
+older batch numbers its batches once more, with other records in them; by its id `alerts`, which stores the
+number of its last batch, would take one of them for a repeat of that. With a new id it decides by content, as
+after a lost checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +19,204 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.maintenance.backup import back_up
-from spark_jobs.maintenance.compaction import SERIES, Compaction, compact, joins, unclustered
-from spark_jobs.maintenance.retention import AGED_BY, delete_older, vacuum
-from spark_jobs.maintenance.table_files import Part, files_read, parts, register, table_locations
+from spark_jobs.files import Files
+from spark_jobs.maintenance.table_files import SMALL_BYTES, Part, files_read, parts, table_locations
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.retry import CONFLICTS
+from spark_jobs.sinks.retry import CONFLICTS, retried
 
 log = logging.getLogger("fieldgate.jobs.maintain")
+
+KEPT: Final = 3
+"""Copies kept of each checkpoint."""
+_COPIED_FIRST: Final = frozenset({"commits", "offsets"})
+_WHOLE: Final = "COMPLETE"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copy of a query's checkpoint: ``batch`` is the last that was done."""
+
+    query: str
+    batch: int
+    uri: str
+
+
+def back_up(spark: SparkSession, root: str, target: str, now: datetime, kept: int = KEPT) -> list[Copy]:
+    """Copies each checkpoint to ``target/QUERY/VERSION/TIME-batchN``, where its last batch isn't there yet.
+
+    Older copies than the last ``kept`` are removed.
+    """
+    files = Files(spark)
+    copies = []
+    folders = [entry for entry in files.entries(root) if entry.is_folder]
+    versions = [(folder.name, version) for folder in folders for version in files.entries(folder.uri)]
+    for query, version in versions:
+        if not (done := files.numbers(f"{version.uri}/commits")):
+            continue
+        place = f"{target.rstrip('/')}/{query}/{version.name}"
+        _drop(files, place, kept)
+        if any(entry.name.endswith(f"-batch{done[-1]}") for entry in files.entries(place)):
+            continue
+        copy = f"{place}/{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-batch{done[-1]}"
+        _copy(files, version.uri, copy, done[-1])
+        _drop(files, place, kept)
+        copies.append(Copy(query, done[-1], copy))
+    return copies
+
+
+def _copy(files: Files, source: str, copy: str, batch: int) -> None:
+    # What only grows comes first, so that nothing of a later batch is missing beneath it.
+    for kind in ("offsets", "commits"):
+        for number in files.numbers(f"{source}/{kind}"):
+            if number <= batch:
+                files.copy(f"{source}/{kind}/{number}", f"{copy}/{kind}/{number}")
+    # Folders only: `metadata`, a file, has the query's id.
+    for folder in files.entries(source):
+        if folder.name in _COPIED_FIRST or not folder.is_folder:
+            continue
+        # The newest first: the oldest of what `alerts` keeps there go meanwhile, and it does without them.
+        for entry in reversed(files.entries(folder.uri)):
+            if files.exists(entry.uri):
+                files.copy(entry.uri, f"{copy}/{folder.name}/{entry.name}")
+    files.write(f"{copy}/{_WHOLE}", f"batch {batch}\n")
+
+
+def _drop(files: Files, place: str, kept: int) -> None:
+    """Removes copies that were cut off, and of the others all but the newest."""
+    there = [entry for entry in files.entries(place) if entry.is_folder]
+    whole = [entry for entry in there if files.exists(f"{entry.uri}/{_WHOLE}")]
+    for entry in there:
+        if entry not in whole[-kept:]:
+            files.delete(entry.uri)
+
+
+FILE_BYTES: Final = 32 << 20
+"""What files are joined to, and what a clustered day is cut into: some 1.3 million readings."""
+_FEW: Final = 8
+"""An open day's small files are worth joining if there are so many; two suffice once it is over."""
+_QUIET_S: Final = 3600.0
+"""A closed day is clustered when nothing came for so long: a backlog may still be draining into it."""
+
+SERIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "readings": ("gateway", "channel"),
+    "messages": ("gateway", "channel"),
+    "statistics": ("gateway", "channel"),
+    "mast": ("gateway",),
+    "anomalies": ("gateway",),
+}
+"""The columns queries of these tables filter by. Not the time: Delta interleaves the bits of the columns'
+ranks, and where gateways are few and times many the times alone decide (measured: not one file less is
+read)."""
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """One OPTIMIZE to do: the small files of ``part`` joined, or all its files put in order."""
+
+    table: str
+    part: Part
+    cluster: bool = False
+
+    @property
+    def action(self) -> str:
+        """Its name in reports."""
+        return "cluster" if self.cluster else "compact"
+
+
+def joins(table: str, found: list[Part], today: str) -> list[Compaction]:
+    """The compactions that are due; a table without dates is like an open day."""
+    return [
+        Compaction(table, part)
+        for part in found
+        if part.small >= (2 if part.date is not None and part.date < today else _FEW)
+    ]
+
+
+def unclustered(
+    spark: SparkSession, table: str, location: str, part: Part, today: str, now_ms: int
+) -> float | None:
+    """Files that are read for a single series of a closed, quiet day, where they are most of its files."""
+    if table not in SERIES or part.date is None or part.date >= today or part.files < 4:
+        return None
+    if now_ms - part.newest_ms < _QUIET_S * 1000:
+        return None
+    read = files_read(spark, location, part.date, SERIES[table])
+    return read if read > part.files / 2 else None
+
+
+def compact(spark: SparkSession, location: str, due: Compaction) -> Any:
+    """Does it, and gives Delta's metrics of it. Raises the last conflict of many with other commits."""
+    where = "" if due.part.date is None else f" where date = '{due.part.date}'"
+    order = f" zorder by ({', '.join(SERIES[due.table])})" if due.cluster else ""
+
+    def optimize() -> Any:
+        spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(SMALL_BYTES))
+        spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(FILE_BYTES))
+        (row,) = spark.sql(f"optimize delta.`{location}`{where}{order}").collect()
+        return row.metrics
+
+    return retried(optimize, f"{due.action}-{due.table}")
+
+
+AGED_BY: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("readings", "messages", "statistics", "mast", "anomalies"), "date"),
+    "quarantine": "ingested_at",
+    "alerts": "cleared_at",
+    # What a run announced as dropped counts as lost without its row.
+    "runs": "if(size(dropped) > 0, null, ended)",
+    "recalibrations": "done_at",
+}
+"""The tables that grow with time, and the SQL that makes a row old; where it is null the row stays.
+
+The others have rows for each channel, calibration or run, however long they are written. Those of runs stay:
+without them ``presence`` would take readings for lost that were stored (docs/decisions/pipeline.md).
+"""
+
+
+def delete_older(spark: SparkSession, table: str, location: str, since: datetime, *, dry_run: bool) -> int:
+    """Deletes the rows from before this time; of a table with dates whole ones, and no file is opened.
+
+    How many rows; 0 of a table with dates.
+    """
+    column = AGED_BY[table]
+    if column == "date":
+        rows, condition = 0, f"date < date'{since.date()}'"
+    else:
+        condition = f"{column} < timestamp'{since.isoformat()}'"
+        rows = spark.read.format("delta").load(location).where(condition).count()
+        dry_run |= not rows
+    if not dry_run:
+        delete = f"delete from delta.`{location}` where {condition}"  # noqa: S608 - our own names
+        retried(lambda: spark.sql(delete), f"retention-{table}")
+    return rows
+
+
+def vacuum(spark: SparkSession, location: str, keep_days: float) -> tuple[int, int]:
+    """Removes files that are in no version of the last ``keep_days``; how many, and their bytes."""
+    # Else Delta refuses less than a week, which the operator may want.
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    # Writes to the table's history what was removed.
+    spark.conf.set("spark.databricks.delta.vacuum.logging.enabled", "true")
+    # It lists folders in so many tasks: 10,000 by default, which takes a minute for one folder.
+    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "4")
+    spark.sql(f"vacuum delta.`{location}` retain {keep_days * 24:g} hours")
+    end, start = spark.sql(f"describe history delta.`{location}` limit 2").collect()
+    files, size = (end.operationMetrics or {}), (start.operationMetrics or {})
+    return int(files.get("numDeletedFiles", 0)), int(size.get("sizeOfDataToDelete", 0))
 
 
 @dataclass(frozen=True)
 class MaintenanceOptions:
-    """Limits of a round. ``keep_days``: of AGED_BY those tables whose rows leave after so many.
-
-    ``database``: where the tables are named in Spark's catalog.
-    """
+    """Limits of a round. ``keep_days``: of AGED_BY those tables whose rows leave after so many."""
 
     dry_run: bool = False
     keep_days: Mapping[str, int] = field(default_factory=dict)
     vacuum_days: float = 7.0
     backup: str | None = None
-    database: str | None = None
 
 
 @dataclass
@@ -105,8 +289,6 @@ class Maintenance:
             )
         if self._options.dry_run:
             return report
-        if self._options.database is not None:
-            register(self._spark, self._options.database, locations)
         if self._options.backup is not None:
             for copy in back_up(self._spark, self._settings.checkpoints, self._options.backup, self._now()):
                 report.did("backup", "", query=copy.query, batch=copy.batch, to=copy.uri)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
@@ -16,7 +16,7 @@ from spark_jobs.sinks.delta import snapshot
 SMALL_BYTES: Final = 8 << 20
 """Files below this size are joined."""
 _SERIES: Final = 50
-"""So many series stand for all: each is held against every file, of which a day may have thousands."""
+"""So few series stand for all, as each is held against every file, of which a day may have thousands."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,6 @@ def table_locations(spark: SparkSession, lake: str) -> dict[str, str]:
         for entry in files.entries(root)
         if entry.is_folder and files.exists(f"{root}/{entry.name}/_delta_log")
     }
-
-
-def register(spark: SparkSession, database: str, locations: Mapping[str, str]) -> None:
-    """Names the lake's tables in the session's catalog, so that other engines of that catalog find them."""
-    spark.sql(f"create database if not exists `{database}`")
-    for table, location in locations.items():
-        if not table.startswith("_"):
-            name = f"`{database}`.`{table}`"
-            spark.sql(f"create table if not exists {name} using delta location '{location}'")
 
 
 def live_files(spark: SparkSession, location: str) -> DataFrame:

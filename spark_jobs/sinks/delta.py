@@ -12,7 +12,6 @@ from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from spark_jobs.errors import JobError
 from spark_jobs.frames import dicts_of
@@ -28,10 +27,10 @@ class FencedError(JobError):
 
 
 def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
-    """Creates the table where there is none, adds columns an older one lacks, and gives its location."""
+    """Creates the table where there is none, and gives its location. Raises JobError if it lacks columns."""
     location = settings.table(table.name)
     if DeltaTable.isDeltaTable(spark, location):
-        _add_missing_columns(spark, location, table)
+        _refuse_other_columns(spark, location, table)
     else:
         # Two jobs that start at once may both make it.
         retried(lambda: create_table(spark, location, table), f"create-{table.name}")
@@ -48,7 +47,7 @@ def create_table(spark: SparkSession, location: str, table: Table) -> None:
         .property("delta.enableDeletionVectors", "false")
         .property("delta.enableChangeDataFeed", str(table.change_feed).lower())
         .property("delta.checkpointInterval", "50")
-        # At a commit each 5 s thirty days of log would be half a million files, listed at each read.
+        # Thirty days of log, a commit each 5 s, would be half a million files, listed at each read.
         .property("delta.logRetentionDuration", "interval 7 days")
     )
     if table.partitioned_by_date:
@@ -58,17 +57,13 @@ def create_table(spark: SparkSession, location: str, table: Table) -> None:
     builder.execute()
 
 
-def _add_missing_columns(spark: SparkSession, location: str, table: Table) -> None:
-    """A table that an older version wrote gets what has come since; its rows have null there."""
-    there = spark.read.format("delta").load(location).schema
-    missing = [field for field in table.schema if field.name not in there.names]
-    if missing:
-        # Even a write of no rows has to have the partition's column.
-        partition = [table.schema["date"]] if table.partitioned_by_date else []
-        fields = {field.name: field for field in (*missing, *partition)}
-        spark.createDataFrame([], StructType(list(fields.values()))).write.format("delta").mode(
-            "append"
-        ).option("mergeSchema", "true").save(location)
+def _refuse_other_columns(spark: SparkSession, location: str, table: Table) -> None:
+    there = spark.read.format("delta").load(location).schema.names
+    if missing := [name for name in table.schema.names if name not in there]:
+        raise JobError(
+            f"table {location} lacks {', '.join(missing)}: another version of fieldgate made it. Move the "
+            "lake and its checkpoints away, and the jobs make them anew of what Kafka has"
+        )
 
 
 def _delta_log(spark: SparkSession, location: str) -> Any:
@@ -178,7 +173,7 @@ def writing_as(spark: SparkSession, location: str, app: str, number: int) -> Ite
 
 
 def fence(spark: SparkSession, location: str, app: str, number: int) -> None:
-    """From now on the app can write under higher numbers only: a commit without rows.
+    """Makes a commit without rows, after which the app can write under higher numbers only.
 
     A write under a lower one that is under way is refused too. Raises FencedError where there is a higher one
     already.

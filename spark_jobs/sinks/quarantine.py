@@ -1,9 +1,9 @@
 """Rejected records into ``quarantine``: each once, at most so many of one gateway in one hour.
 
-Beyond the cap they are counted: one row with the reason OVERFLOW for each batch, gateway, hour of Kafka time,
-topic and partition, with the number (``overflow``) and the offsets, so that each is counted once. These rows
-are in the commit of the batch's other rejects, so the count is as exact as the table; they are appended, not
-added up in one row, because in a flood there is no time to rewrite files.
+Those beyond the cap are counted: one row with the reason OVERFLOW for each batch, gateway, hour of Kafka
+time, topic and partition, with the number (``overflow``) and the offsets, so that each is counted once. These
+rows are in the commit of the batch's other rejects, so the count is as exact as the table; they are appended,
+not added up in one row, because in a flood there is no time to rewrite files.
 
 All queries of this process that write the same table (``ingest`` has two) share one cap, and write in turn. A
 ``replay`` in a process of its own counts for itself.
@@ -35,7 +35,7 @@ Bucket = tuple[str, int]
 _HOUR_US: Final = 3_600_000_000
 _ROOM: Final = "gateway: string, _hour _room: long"
 _TURNS: Final = threading.Lock()
-"""Of the queries of this process: what one writes the next one counts."""
+"""Queries of this process take turns: what one writes the next one counts."""
 
 
 class QuarantineSink:

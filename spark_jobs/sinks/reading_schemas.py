@@ -16,7 +16,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from cloud.errors import CloudError
-from cloud.registry.client import NotRegistered, Registry
+from cloud.registry import NotRegistered, Registry
 from spark_jobs.frames import rows_frame
 from spark_jobs.schemas import SCHEMAS
 from spark_jobs.settings import Settings

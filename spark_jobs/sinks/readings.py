@@ -6,8 +6,8 @@ a checkpoint that was lost, repeats nothing. All writes carry a number of the wr
 (``streaming.lease``): a process that has lost it can't write.
 
 The stored ranges may be behind ``readings``: each row has the version of it up to which they are complete,
-and what came after that, from whichever job, is taken up from its change feed. In memory are those of
-identities that got something lately; others are looked up when they return, so what is in memory doesn't grow
+and what came after that, from whichever job, is taken up from its change feed. Those of identities that got
+something lately are in memory; others are looked up when they return, so what is in memory doesn't grow
 with the runs that have ended. The driver does nothing for each reading, and makes no object of it.
 """
 

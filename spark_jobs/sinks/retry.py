@@ -1,7 +1,8 @@
 """Retries of writes that conflict with another commit (Delta's optimistic concurrency).
 
-Each table has one writer job, but ``maintain``, ``replay`` and ``recalibrate`` work beside it. Of two commits
-that read or replace the same file the second is refused as a whole. Appends that read nothing never conflict.
+Each table has one writer job, but ``maintain``, ``replay`` and ``recalibrate`` work beside it. The second of
+two commits that read or replace the same file is refused as a whole. Appends that read nothing never
+conflict.
 """
 
 from __future__ import annotations

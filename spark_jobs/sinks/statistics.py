@@ -4,20 +4,29 @@ A row's version is 0 while its interval is open, 1 when it is first closed, and 
 value changed after that; a row whose values come out the same is not written. So computing an interval
 again, after a restart or a lost checkpoint, changes nothing. A row of a missing interval is closed, never
 takes the place of one with readings, and goes when the channel turns out not to have been configured then.
+
+How far the statistics have come is a table too: a job that starts again goes on from it. Changed rows are
+appended, and of a channel the one of the latest pass holds: where each pass changes a few of very many
+channels, little is written. Owned by the one job that makes the statistics of an interval length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.schemas import STATISTICS
+from spark_jobs.frames import computed, empty_frame
+from spark_jobs.schemas import PROGRESS, STATISTICS
+from spark_jobs.settings import Settings
+from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sinks.merge import NOW, delete_rows, differs, merge_rows, of_intervals, starts_of
 from spark_jobs.sinks.retry import retried
-from spark_jobs.transforms.statistics import counted
+from spark_jobs.transforms.statistics import CHANNEL, counted
+from spark_jobs.transforms.statistics_state import STATE
 
 _SAME_KEY: Final = " and ".join(f"t.{name} = s.{name}" for name in STATISTICS.key)
 
@@ -73,3 +82,56 @@ def merge_statistics(spark: SparkSession, location: str, rows: DataFrame, starts
         changed={**values, "version": "if(s.version = 0, 0, t.version + 1)"},
         added={**values, "version": "s.version"},
     )
+
+
+_COMPACT_EVERY: Final = 50
+"""Versions of the table after which rows that no longer hold are dropped, whoever wrote them."""
+
+
+class Progress:
+    """The rows of ``transforms.statistics_state`` of one interval length."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        table = replace(PROGRESS, name=f"{PROGRESS.name}_{settings.interval_s}s")
+        self._location = ensure_table(spark, settings, table)
+
+    def read(self) -> DataFrame:
+        """Gateway, channel and STATE."""
+        rows = self._latest().select(*CHANNEL, *STATE)
+        return computed(rows) if self._is_written() else empty_frame(self._spark, rows.schema)
+
+    def records_version(self) -> int | None:
+        """The version of ``channels`` by which missing intervals were found; None before the first pass."""
+        if not self._is_written():
+            return None
+        row = self._table().agg(F.max("records_version")).first()
+        return None if row is None else row[0]
+
+    def add(self, rows: DataFrame, records_version: int) -> None:
+        """Stores changed rows."""
+        version = table_version(self._spark, self._location) + 1
+        noted = rows.select(
+            *CHANNEL,
+            *STATE,
+            F.lit(records_version).cast("long").alias("records_version"),
+            F.lit(version).cast("long").alias("pass"),
+        )
+        write(noted.coalesce(1), self._location)
+        if version % _COMPACT_EVERY == 0:
+            write(self._latest().coalesce(1), self._location, mode="overwrite")
+
+    def clear(self) -> None:
+        """Forgets all of it."""
+        write(self._table().limit(0), self._location, mode="overwrite")
+
+    def _is_written(self) -> bool:
+        return table_version(self._spark, self._location) > 0
+
+    def _table(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self._location)
+
+    def _latest(self) -> DataFrame:
+        names = [name for name in PROGRESS.schema.names if name not in CHANNEL]
+        latest = F.max_by(F.struct(*names), "pass").alias("latest")
+        return self._table().groupBy(*CHANNEL).agg(latest).select(*CHANNEL, "latest.*")

@@ -42,7 +42,7 @@ class IdentitySource:
         self._identities = NOBODY
 
     def current(self) -> Identities:
-        """As they were some seconds ago at most; while Kafka is away, as they were last.
+        """Returns them as they were some seconds ago at most; while Kafka is away, as they were last.
 
         Raises UnreadableError, and JobError where they were never read.
         """
@@ -115,11 +115,11 @@ class IdentitySource:
             "allow.auto.create.topics": "false",
             "default.api.timeout.ms": str(_PATIENCE_MS),
         }  # fmt: skip
-        kafka = self._java.org.apache.kafka
+        kafka, topic = self._java.org.apache.kafka, self._settings.prefix + IDENTITIES_TOPIC
         self._consumer = consumer = kafka.clients.consumer.KafkaConsumer(options)
         self._partitions = [
-            kafka.common.TopicPartition(IDENTITIES_TOPIC, each.partition())
-            for each in consumer.partitionsFor(IDENTITIES_TOPIC) or ()
+            kafka.common.TopicPartition(topic, each.partition())
+            for each in consumer.partitionsFor(topic) or ()
         ]
         if not self._partitions:
             self._close()

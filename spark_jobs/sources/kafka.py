@@ -12,9 +12,8 @@ def kafka_records(spark: SparkSession, settings: Settings, pattern: str, max_rec
     """A stream of all records of the topics a Java pattern matches, those that appear later included.
 
     ``max_records`` bounds one batch. Works while no topic matches yet. Columns: value, key, topic, partition,
-    offset, timestamp, timestampType, headers. Raises KafkaAccessError, CloudError.
+    offset, timestamp, timestampType, headers. Raises CloudError.
     """
-    require_access(spark, settings, pattern)
     return (
         spark.readStream.format("kafka")
         .options(**settings.kafka_options())
@@ -43,7 +42,7 @@ def kafka_between(
 ) -> DataFrame:
     """The records of a period by Kafka's time (whole milliseconds, the end not included), read once.
 
-    Columns as of ``kafka_records``. With ``gateway`` only those whose key is that gateway's.
+    The columns are those of ``kafka_records``; ``gateway`` selects those whose key is that gateway's.
     """
     require_access(spark, settings, settings.topic_pattern)
     records = (

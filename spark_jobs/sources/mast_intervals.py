@@ -16,6 +16,16 @@ def _of_length(spark: SparkSession, settings: Settings) -> DataFrame:
     return rows.where(F.col("interval_s") == settings.interval_s)
 
 
+def other_intervals(spark: SparkSession, settings: Settings) -> str | None:
+    """What to say where all closed intervals of the lake have other lengths than the settings'."""
+    rows = spark.read.format("delta").load(settings.table(STATISTICS.name)).where("version > 0")
+    found = sorted(row.interval_s for row in rows.select("interval_s").distinct().collect())
+    if not found or settings.interval_s in found:
+        return None
+    none, *there = (f"{s // 60}m" if s % 60 == 0 else f"{s}s" for s in (settings.interval_s, *found))
+    return f"the lake has none of {none}, but of {' and '.join(there)}: name one by --interval"
+
+
 def statistics_in(spark: SparkSession, settings: Settings, wanted: DataFrame) -> DataFrame:
     """All rows of the wanted intervals (gateway, start_us); reads the dates they lie in."""
     starts_us = [row.start_us for row in wanted.select("start_us").distinct().collect()]

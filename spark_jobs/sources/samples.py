@@ -59,6 +59,14 @@ def recovery_rows(changes: DataFrame, interval_s: int) -> DataFrame:
     return closed.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
 
 
+def presence_rows(changes: DataFrame, interval_s: int) -> DataFrame:
+    """Each time of each gateway; the measure is 1 where two with its name run at once."""
+    return changes.selectExpr(
+        "gateway", "cast(null as string) as channel", "unix_micros(updated_at) as start_us",
+        "cast(state = 'cloned' as double) as measure", "1 as version",
+    ).distinct()  # fmt: skip
+
+
 def anomaly_rows(changes: DataFrame, interval_s: int) -> DataFrame:
     """Scored intervals of one length; the measure is the score as a multiple of its threshold."""
     scored = changes.where(f"interval_s = {interval_s} and threshold > 0 and score is not null")

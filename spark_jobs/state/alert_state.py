@@ -22,7 +22,6 @@ from spark_jobs.errors import JobError
 from spark_jobs.files import Files
 
 _VERSION: Final = 2
-"""Version 1, in a folder beside the checkpoints, had all gateways in another form, which is not read."""
 _KEPT: Final = 2 * PARTS
 """The first ones after a restart divide the gateways again."""
 _DIGEST_BYTES: Final = 32
@@ -44,7 +43,7 @@ class StateFiles:
     def load(self) -> dict[str, Any] | None:
         """The newest state that is whole, with ``gateways`` by name, each as it was last.
 
-        None where there is none. Raises JobError for one of the future.
+        None where there is none. Raises JobError for one of another version.
         """
         newest: dict[str, Any] | None = None
         for number in reversed(self._numbers):
@@ -52,10 +51,10 @@ class StateFiles:
             if hashlib.sha256(content[_DIGEST_BYTES:]).digest() != content[:_DIGEST_BYTES]:
                 continue
             state: dict[str, Any] = msgspec.json.decode(zlib.decompress(content[_DIGEST_BYTES:]))
-            if state["v"] > _VERSION:
+            if state["v"] != _VERSION:
                 raise JobError(
-                    f"{self._location}: the state is of a newer version ({state['v']}): run that version, or "
-                    "remove the directory to start over (alerts that are open go on, by the table)"
+                    f"{self._location}: the state is of version {state['v']}, not {_VERSION}: remove the "
+                    "directory to start over (alerts that are open go on, by the table)"
                 )
             gateways = state.pop("gateways", {})
             newest = newest or {**state, "gateways": {}}
@@ -72,7 +71,3 @@ class StateFiles:
         self._numbers.append(number)
         while len(self._numbers) > _KEPT:
             self._files.delete(f"{self._location}/{self._numbers.pop(0):020d}")
-
-    def delete(self) -> None:
-        """Removes all of them."""
-        self._files.delete(self._location)

@@ -34,7 +34,7 @@ _KEY: Final = os.urandom(16)
 def identity_keys(table: Any) -> Any:
     """A number of 64 bits for each row's gateway, channel and run, its own in each process.
 
-    Sums of digests of the three, of which few are different. Of a million identities two have the same
+    Sums of digests of the three, of which few are different. Two of a million identities have the same
     number with a chance of 1 in 37 million, and nobody can choose names by it.
     """
     total = np.zeros(table.num_rows, np.uint64)
@@ -109,7 +109,7 @@ class SeenRanges:
         return [*(below.spans() if below else ()), (int(self._firsts[at]), int(self._lasts[at]))]
 
     def repeated(self, ranges: Ranges) -> Any:
-        """Of which identities some numbers were seen before."""
+        """Finds the identities of which some numbers were seen before."""
         at, here = self._find(ranges.keys)
         firsts, lasts = self._bounds(at, here)
         found = here & (ranges.firsts <= lasts) & (ranges.lasts >= firsts)

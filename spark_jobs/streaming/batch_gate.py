@@ -38,7 +38,7 @@ class BatchGate:
         def guarded(rows: DataFrame, number: int) -> None:
             with self._busy:
                 if self.is_shut:
-                    # Or it would count as done.
+                    # It would count as done otherwise.
                     raise JobError("stopping")
                 try:
                     batch(rows, number)

@@ -1,7 +1,6 @@
 """Checks a query's checkpoint before Spark reads it, whose errors name neither the file nor the remedy.
 
-A query's checkpoint is ``<checkpoints>/<query>/v<N>``; N is a constant of the query and goes up when an older
-one can't be read on (see docs/operate-cluster.md). Files are read through Hadoop: any URI works.
+A query's checkpoint is ``<checkpoints>/<query>/v1``. Files are read through Hadoop: any URI works.
 """
 
 from __future__ import annotations
@@ -56,22 +55,13 @@ def _damaged(file: str, why: str) -> CheckpointError:
 
 
 def check_checkpoint(
-    spark: SparkSession, settings: Settings, query: str, version: int = 1, follows: Iterable[Table] = ()
+    spark: SparkSession, settings: Settings, query: str, follows: Iterable[Table] = ()
 ) -> None:
     """Raises CheckpointError where the query can't go on from its checkpoint; having none is fine.
 
     ``follows`` are the tables it reads the changes of.
     """
-    place = settings.checkpoint(query, version)
-    folder = place.rpartition("/")[0]
-    files = Files(spark)
-    versions = (re.fullmatch(r"v(\d+)", entry.name) for entry in files.entries(folder))
-    newest = max((int(found[1]) for found in versions if found), default=version)
-    if newest > version:
-        raise CheckpointError(
-            f"checkpoint {folder}/v{newest} is of a newer version of {query}, which now is "
-            f"v{version}: upgrade, or move {folder} away: {_AGAIN}"
-        )
+    place, files = settings.checkpoint(query), Files(spark)
     if files.exists(f"{place}/metadata"):
         _lines(files, f"{place}/metadata")
     batches = {kind: files.numbers(f"{place}/{kind}") for kind in ("offsets", "commits")}

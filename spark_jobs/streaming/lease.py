@@ -49,7 +49,7 @@ _KEPT: Final = 3
 _WRITES: Final = 1 << 31
 """Versions in one epoch: a write takes one. Epochs are seconds since 1970 at least, so 2 ** 62 is in 2038."""
 _TOKEN: Final = uuid.uuid4().hex
-"""Of this process: what it holds it may take again."""
+"""Names this process: what it holds it may take again."""
 
 
 class LeaseTakenError(JobError):

@@ -1,19 +1,38 @@
-"""A job: a streaming query, what is done with each batch, and what is due by the clock."""
+"""A job: a streaming query, what is done with each batch, and what is due by the clock.
+
+What makes a batch fail is set aside, so that one record stops no job; see docs/decisions/pipeline.md.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.schemas import Table
+from spark_jobs import metrics
+from spark_jobs.errors import JobError
+from spark_jobs.frames import rows_frame
+from spark_jobs.intervals import moment_of, now_us
+from spark_jobs.schemas import QUARANTINE, Table
 from spark_jobs.settings import Settings
+from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.checkpoint import check_checkpoint
 from spark_jobs.streaming.lease import Lease
+from spark_jobs.streaming.topic_ids import TopicIds
+from spark_jobs.transforms.dedupe import RECORD
+from spark_jobs.transforms.messages import utf8
+from spark_jobs.transforms.records import REASONS, refused
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,8 @@ class Job(ABC):
     """Under which it writes, where one process may."""
     topics: str | None = None
     """Kafka's topics that it follows, a Java pattern; None where it follows tables."""
+    topic_ids: TopicIds | None = None
+    """Of these, once the query is started."""
     identities: IdentitySource | None = None
     """Reads which gateways must prove themselves, where its rows come from Kafka."""
 
@@ -48,6 +69,9 @@ class Job(ABC):
     @abstractmethod
     def batch(self, rows: DataFrame, number: int) -> None:
         """Stores what a batch amounts to; called by the query's thread. Doing it again changes nothing."""
+
+    def recover(self) -> None:  # noqa: B027 - most keep nothing that a batch changes
+        """Called after a batch that failed: makes what is in memory again what is stored."""
 
     def tick(self) -> None:
         """Called about once a second while the query runs. Raises LeaseTakenError: it may write no more."""
@@ -71,13 +95,21 @@ def query_id(rows: DataFrame) -> str:
 
 
 def start_query(settings: Settings, job: Job, gate: BatchGate) -> StreamingQuery:
-    """Starts a job's query, without end or, with ``--once``, until all is read. Raises CheckpointError."""
+    """Starts a job's query, without end or, with ``--once``, until all is read.
+
+    Raises CheckpointError; TopicsRecreatedError where another job has to be made, which then begins again.
+    """
     source = job.source()
-    check_checkpoint(source.rows.sparkSession, settings, job.name, follows=source.follows)
+    spark = source.rows.sparkSession
+    if job.topics is not None:
+        job.topic_ids = TopicIds(spark, settings, job.name, job.topics)
+        job.topic_ids.check()
+    check_checkpoint(spark, settings, job.name, follows=source.follows)
+    batch = Isolation(settings, job).batch
     writer = (
         source.rows.writeStream.queryName(job.name)
         .option("checkpointLocation", settings.checkpoint(job.name))
-        .foreachBatch(gate.guard(job.batch))
+        .foreachBatch(gate.guard(batch))
     )
     if settings.once:
         writer = writer.trigger(availableNow=True)
@@ -85,3 +117,199 @@ def start_query(settings: Settings, job: Job, gate: BatchGate) -> StreamingQuery
         writer = writer.trigger(processingTime=f"{source.trigger_s} seconds")
     job.query = writer.start()
     return job.query
+
+
+log = logging.getLogger("fieldgate.jobs")
+
+BATCH_FAILED: Final = "BATCH_FAILED"
+"""The reason begins so; the exception's words follow."""
+_MOST_FAILURES: Final = 64
+"""After so many of one mast's records in a batch, what is left of them is set aside untried."""
+_LONGEST_WORDS: Final = 300
+_OF_DATA: Final = (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""Python's exceptions that a value leads to. Away, refused or full are others: OSError, MemoryError."""
+_IN_WORKERS: Final = re.compile(
+    r"^(?:[\w.]+\.)?((?:Arithmetic|Overflow|ZeroDivision|FloatingPoint|Value|Type|Lookup|Index|Key|Attribute|"
+    r"Recursion|Unicode\w*|Validation|JSONDecode)Error|Arrow(?:Invalid|TypeError)|Invalid\w*)(?:: (.*))?$"
+)
+_IN_SPARK: Final = re.compile(
+    r"\[((?:ARITHMETIC|CAST|DATETIME|BINARY_ARITHMETIC)_OVERFLOW|CAST_INVALID_INPUT|DIVIDE_BY_ZERO|"
+    r"NUMERIC_VALUE_OUT_OF_RANGE|INVALID_ARRAY_INDEX\w*|CANNOT_PARSE_TIMESTAMP)[^\]]*\] ([^\n]*)"
+)
+
+_Place = tuple[Any, ...]
+_Guilty = tuple[str, str, list[_Place]]
+"""A mast, why, and the places of its records in Kafka."""
+
+
+def fault_of(error: BaseException) -> str | None:
+    """The words of a failure that a record's content leads to; None of any other failure."""
+    text = str(error)
+    if isinstance(error, JobError):
+        return None
+    if not isinstance(error, PySparkException | Py4JError):
+        return f"{type(error).__name__}: {' '.join(text.split())}" if isinstance(error, _OF_DATA) else None
+    if found := _IN_SPARK.search(text):
+        return f"{found[1]}: {found[2]}"
+    _, is_python, trace = text.rpartition("Traceback (most recent call last):")
+    # The frames are indented; the exception itself is the first line that is not.
+    ends = (line for line in trace.splitlines()[1:] if line and not line.startswith(" "))
+    found = _IN_WORKERS.match(next(ends, "")) if is_python else None
+    return f"{found[1]}: {found[2] or ''}" if found else None
+
+
+def _kind(fault: str | None) -> str | None:
+    return fault and fault.partition(":")[0]
+
+
+class Isolation:
+    """The batches of a job. Owned by the thread that runs them."""
+
+    def __init__(self, settings: Settings, job: Job) -> None:
+        self._settings = settings
+        self._job = job
+        self._parts = 0
+
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Does the job's batch; what makes it fail twice in one way is found and set aside."""
+        try:
+            self._job.batch(rows, number)
+            return
+        except Exception as error:
+            if (first := fault_of(error)) is None:
+                raise
+            log.warning("event=batch.again query=%s batch=%d %s", self._job.name, number, first)
+        self._job.recover()
+        try:
+            self._job.batch(rows, number)
+        except Exception as error:
+            has_records, of_masts = "offset" in rows.columns, "gateway" in rows.columns
+            if _kind(fault_of(error)) != _kind(first) or not (has_records or of_masts):
+                raise
+            self._job.recover()
+            kept = rows.persist()
+            try:
+                self._without_guilty(kept, number, error)
+            finally:
+                kept.unpersist()
+
+    def _without_guilty(self, rows: DataFrame, number: int, error: Exception) -> None:
+        """Does the batch in parts. Raises the error where it isn't that of a part alone."""
+        nothing = rows.where(F.lit(False))
+        # What fails without any record is no record's fault.
+        self._job.batch(nothing, self._next_part())
+        has_records = "offset" in rows.columns
+        # The text compares equal to what was collected: anybody's key may be no UTF-8.
+        key = F.substring_index(utf8(F.col("key")), "/", 1) if has_records else F.col("gateway")
+        mast = F.coalesce(key, F.lit(""))
+        masts = sorted(row[0] for row in rows.select(mast).distinct().collect())
+        if rows.where(mast.between(masts[0], masts[-1])).count() != rows.count():
+            raise JobError("the parts of a batch that fails are not all of it") from error
+        guilty: list[_Guilty] = []
+        for (name,), words in self._failing(rows, masts, mast, error):
+            if has_records:
+                guilty += self._records(rows.where(mast == name), name, error)
+            else:
+                guilty.append((name, words, []))
+        if len(guilty) == len(masts) > 1 and not has_records:
+            raise error
+        for name, words, places in guilty:
+            figures = self._job.name, number, name, len(places), words
+            log.error("event=batch.set_aside query=%s batch=%d gateway=%s records=%d %s", *figures)
+            metrics.SET_ASIDE.labels(self._job.name).inc(len(places) or 1)
+        if guilty:
+            self._quarantine(rows, number, guilty)
+        # Only now is this number done.
+        self._job.batch(nothing, number)
+
+    def _records(self, rows: DataFrame, name: str, error: Exception) -> Iterator[_Guilty]:
+        """Does a mast's part of Kafka's records; those that fail."""
+        places = sorted(map(tuple, rows.select("topic", "partition", "offset").collect()))
+        at = F.struct("topic", "partition", "offset")
+        for found, words in self._failing(rows, places, at, error, _MOST_FAILURES):
+            yield name, words, list(found)
+
+    def _failing(
+        self, rows: DataFrame, keys: Sequence[Any], column: Column, error: Exception, most: int | None = None
+    ) -> Iterator[tuple[Sequence[Any], str]]:
+        """Does the rows, all of which together fail, by halves; those that fail, and with what words."""
+        waiting = [(keys, fault_of(error) or "")]
+        failures = 0
+        while waiting:
+            part, words = waiting.pop()
+            if len(part) == 1 or (most is not None and failures >= most):
+                yield part, words
+                continue
+            for half in (part[: len(part) // 2], part[len(part) // 2 :]):
+                try:
+                    bounds = (_literal(half[0]), _literal(half[-1]))
+                    self._job.batch(rows.where(column.between(*bounds)), self._next_part())
+                except Exception as failure:
+                    if (fault := fault_of(failure)) is None:
+                        raise
+                    failures += 1
+                    self._job.recover()
+                    waiting.append((half, fault))
+
+    def _next_part(self) -> int:
+        """A number that no batch of the query has."""
+        self._parts += 1
+        return -self._parts - time.time_ns() // 1000
+
+    def _quarantine(self, rows: DataFrame, number: int, guilty: Sequence[_Guilty]) -> None:
+        spark = rows.sparkSession
+        begin = f"{BATCH_FAILED}: {self._job.name}: "
+        reasons = [(name, (begin + words)[:_LONGEST_WORDS]) for name, words, _ in guilty]
+        at_us = now_us()
+        if "offset" in rows.columns:
+            # Whom a key names is not known to be true where gateways have to prove it.
+            is_proof = self._job.identities is not None and len(self._job.identities.current())
+            given = [
+                dict(zip(RECORD[:3], place, strict=True))
+                | {"gateway": "" if is_proof else name, "reason": reason}
+                for (name, reason), (_, _, places) in zip(reasons, guilty, strict=True)
+                for place in places
+            ]
+            chosen = ([each[column] for column in REASONS.names] for each in given)
+            rejects = refused(rows, rows_frame(spark, REASONS, chosen)).persist()
+            since_us = rejects.agg(F.unix_micros(F.min("kafka_time"))).collect()[0][0]
+        else:
+            of_all = {"kafka_topic": self._job.name, "kafka_partition": 0, "kafka_offset": number}
+            of_all |= dict.fromkeys(("kafka_time", "ingested_at"), moment_of(at_us))
+            given = [{**of_all, "gateway": name, "key": name, "reason": reason} for name, reason in reasons]
+            chosen = ([each.get(column) for column in QUARANTINE.schema.names] for each in given)
+            rejects, since_us = rows_frame(spark, QUARANTINE.schema, chosen), at_us
+        sink = QuarantineSink(spark, self._settings)
+        found = sink.write(rejects, since_us, f"fieldgate-aside-{self._job.name}", at_us)
+        metrics.quarantined({BATCH_FAILED: found.total()})
+
+
+def _literal(key: Any) -> Column:
+    if isinstance(key, str):
+        return F.lit(key)
+    topic, partition, offset = key
+    return F.struct(
+        F.lit(topic).alias("topic"),
+        F.lit(partition).cast("int").alias("partition"),
+        F.lit(offset).cast("long").alias("offset"),
+    )
+
+
+class Timer:
+    """Due every ``every_s`` seconds; the first time at once, or not before they have passed."""
+
+    def __init__(self, every_s: float, *, at_once: bool = True) -> None:
+        self._every_s = every_s
+        self._next_s = 0.0 if at_once else time.monotonic() + every_s
+
+    def due(self) -> bool:
+        """Whether it is due; if so, the next time is ``every_s`` seconds from now."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + self._every_s
+        return True
+
+    def rest(self, seconds: float) -> None:
+        """Isn't due for so long, whatever ``every_s`` is."""
+        self._next_s = max(self._next_s, time.monotonic() + seconds)

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from cloud.backoff import backoff_s
 from spark_jobs import metrics
 from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.kafka_access import refusal_in, require_access
+from spark_jobs.kafka_access import refusal_in
 from spark_jobs.settings import Settings
 from spark_jobs.streaming.batch_gate import PATIENCE_S, BatchGate
 from spark_jobs.streaming.query import Job, start_query
@@ -40,7 +40,7 @@ _HOPELESS: Final = 6
 _HEALTHY_S: Final = 120.0
 """A query that ran so long starts with the first wait again."""
 _ACCESS_S: Final = 30.0
-"""So often a running query's permissions in Kafka are looked at."""
+"""A running query's permissions in Kafka are looked at so often."""
 _FIRST_BATCH_S: Final = 10.0
 """The other queries wait at most so long: a backlog's batch, or a Kafka that is away, takes longer."""
 _FIRST_BATCH_POLL_S: Final = 0.1
@@ -128,10 +128,10 @@ class Supervised:
             self._metrics.update(self.query)
         except Exception as error:  # noqa: BLE001 - figures that can't be had are no reason to end a query
             log.debug("event=metrics.failed query=%s %s", self.name, reason_of(error))
-        if self.settings.kafka is not None and self.job.topics and time.monotonic() >= self._access_at:
+        if self.job.topic_ids is not None and time.monotonic() >= self._access_at:
             # Topics that may be seen no more are gone to Spark, and a query without topics is idle for ever.
             self._access_at = time.monotonic() + _ACCESS_S
-            require_access(self.spark, self.settings, self.job.topics, running=True)
+            self.job.topic_ids.check(running=True)
         self.job.tick()
 
     def _fail(self, error: BaseException | None) -> None:
@@ -182,7 +182,7 @@ def run_until_stopped(
         for job in jobs
     ]
     try:
-        # In order the first time: the first job's tables are what the next one follows.
+        # The order counts the first time: the first job's tables are what the next one follows.
         for job in jobs:
             if stopping.is_set():
                 break
@@ -217,7 +217,7 @@ def _wait_for_first_batch(job: Supervised, stopping: threading.Event) -> None:
 
 
 def _supervise(job: Supervised, stopping: threading.Event, trouble: list[Exception], tick_s: float) -> None:
-    """In a thread of its own: what one job does by the clock can take minutes, the others go on."""
+    """Runs in a thread of its own: what one job does by the clock can take minutes, the others go on."""
     while not stopping.wait(tick_s):
         try:
             job.supervise()

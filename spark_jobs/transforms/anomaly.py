@@ -14,8 +14,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StructField, StructType
 
 from spark_jobs.anomaly.model import Packed
-from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, gather
-from spark_jobs.anomaly.rules import broken_rules
+from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, broken_rules, gather
 from spark_jobs.anomaly.scoring import ready, score
 from spark_jobs.anomaly.training import Choices, TooLittleDataError, train
 from spark_jobs.intervals import SECOND_US

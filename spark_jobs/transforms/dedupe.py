@@ -39,7 +39,9 @@ def joined_ranges(ranges: DataFrame, key: Sequence[str] = IDENTITY) -> DataFrame
     """Ranges of whole numbers (``key``, first, last); of those that overlap or touch one is made."""
     in_order = Window.partitionBy(*key).orderBy("first")
     reached = F.max("last").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
-    begins = (reached.isNull() | (F.col("first") > reached + 1)).cast("int")
+    # The highest number has no next one (null): nothing begins after it.
+    is_apart = F.coalesce(F.col("first") > F.try_add(reached, F.lit(1)), reached.isNull())
+    begins = is_apart.cast("int")
     numbered = ranges.withColumn("_begins", begins).withColumn("_number", F.sum("_begins").over(in_order))
     bounds = F.min("first").alias("first"), F.max("last").alias("last")
     return numbered.groupBy(*key, "_number").agg(*bounds).drop("_number")

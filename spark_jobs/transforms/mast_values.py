@@ -14,18 +14,82 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, functions as F
 
 from spark_jobs.frames import row_by_row
+from spark_jobs.intervals import periods_as_spans
 from spark_jobs.schemas import MAST
+
+QUANTITIES: Final = ("wind_speed", "wind_direction", "temperature", "humidity", "pressure", "irradiance")
+"""What is looked at: no other channel holds a row up."""
+
+_RANK: Final = ("updated_at", "begin_us", "revision", "cal", "height_m", "twin", "tilt_deg")
+
+
+def tilt() -> Column:
+    """Reads from a record how far from the horizontal its sensor is."""
+    return F.get_json_object("extra", "$.tilt_deg").cast("double").alias("tilt_deg")
+
+
+def periods_in_force(channels: DataFrame) -> DataFrame:
+    """One row per (gateway, channel) with the ``periods`` of all its records: when, how high, whose twin."""
+    twin = F.concat("pair", F.lit("."), "quantity").alias("twin")
+    record = ("updated_at", "revision", "cal", "height_m")
+    period = F.struct("begin_us", "end_us", *record, "twin", "tilt_deg")
+    each = channels.select("gateway", "channel", *record, twin, tilt(), periods_as_spans())
+    return each.groupBy("gateway", "channel").agg(F.collect_list(period).alias("periods"))
+
+
+def _in_force(interval_s: int) -> Column:
+    """The period most of the interval lies in; of two equal ones that of the record written last."""
+    begin_us = F.unix_micros("interval_start")
+    end_us = begin_us + interval_s * 1_000_000
+
+    def inside_us(period: Column) -> Column:
+        return F.least(period["end_us"], end_us) - F.greatest(period["begin_us"], begin_us)
+
+    def ranked(period: Column) -> Column:
+        rank = (period[name].alias(name) for name in _RANK)
+        return F.struct(inside_us(period).alias("inside_us"), *rank)
+
+    touching = F.filter("periods", lambda period: inside_us(period) > 0)
+    return F.array_max(F.transform(touching, ranked))
+
+
+def mounted_channels(statistics: DataFrame, channels: DataFrame, interval_s: int) -> DataFrame:
+    """One row per (gateway, interval_start) in which every channel is closed, with its ``channels``.
+
+    ``statistics`` are all rows of whole intervals of ``interval_s`` seconds, ``channels`` the calibration
+    records of their gateways. ``channels`` of the result: channel, quantity, avg, sd, cube_mean, recovery,
+    height_m and twin (a channel's name) of each, in no order.
+    """
+    looked_at = statistics.where(F.col("quantity").isin(*QUANTITIES))
+    mounted = looked_at.join(F.broadcast(periods_in_force(channels)), ["gateway", "channel"], "left").select(
+        *looked_at.columns, _in_force(interval_s).alias("in_force")
+    )
+    channel = F.struct(
+        *("channel", "quantity", "avg", "sd", "cube_mean", "recovery"),
+        F.col("in_force.height_m").alias("height_m"),
+        *(F.col(f"in_force.{name}").alias(name) for name in ("twin", "tilt_deg")),
+    )
+    return (
+        mounted.groupBy("gateway", "interval_start")
+        .agg(F.collect_list(channel).alias("channels"), F.min("version").alias("version"))
+        .where(F.col("version") > 0)
+        .drop("version")
+    )
+
 
 LEAST_SPEED_MPS: Final = 3.0
 """Turbulence intensity and shear only above this mean: below it noise is all they show."""
+_STEEPEST: Final = 10.0
 ASSUMED_HUMIDITY_PERCENT: Final = 50.0
 """Where none was measured: the middle of what is possible (docs/analyse.md has what that costs)."""
 ASSUMED_HUMIDITY: Final = "50 %RH assumed"
 LEAST_RECOVERY: Final = 0.5
 """Insolation is scaled up, and a direction enters veer, from at least so much of an interval's samples."""
+LEVEL_DEG: Final = 2.0
+"""A pyranometer that is tilted by more doesn't measure the horizontal's irradiance."""
 
 _ZERO_CELSIUS_K: Final = 273.15
 _R_DRY_AIR: Final = 287.05
@@ -45,6 +109,7 @@ class MountedChannel:
     recovery: float | None = None
     height_m: float | None = None
     twin: str | None = None
+    tilt_deg: float | None = None
 
 
 class MastValues(NamedTuple):
@@ -58,6 +123,7 @@ class MastValues(NamedTuple):
     air_density: float | None
     insolation: float | None
     inputs: Mapping[str, str]
+    insolation_by_channel: Mapping[str, float]
 
 
 def air_density_kgm3(temperature_c: float, pressure_kpa: float, humidity_percent: float) -> float | None:
@@ -72,7 +138,7 @@ def air_density_kgm3(temperature_c: float, pressure_kpa: float, humidity_percent
     dry = pressure_kpa * 1000.0 / _R_DRY_AIR
     lighter = humidity_percent / 100.0 * vapour_pa * (1.0 / _R_DRY_AIR - 1.0 / _R_WATER_VAPOUR)
     density = (dry - lighter) / kelvin
-    return density if density > 0.0 else None
+    return density if 0.0 < density < math.inf else None
 
 
 def power_law_exponent(profile: Mapping[float, float]) -> float | None:
@@ -82,12 +148,15 @@ def power_law_exponent(profile: Mapping[float, float]) -> float | None:
     """
     if len(profile) < 2 or any(speed <= LEAST_SPEED_MPS for speed in profile.values()):
         return None
-    return _slope([(math.log(height), math.log(speed)) for height, speed in sorted(profile.items())])
+    slope = _slope([(math.log(height), math.log(speed)) for height, speed in sorted(profile.items())])
+    # Two cups a millimetre apart make any exponent of a small difference.
+    return slope if slope is not None and abs(slope) <= _STEEPEST else None
 
 
 def shortest_angle_deg(one: float, other: float) -> float:
     """From one direction to the other the short way round, -180 to 180; clockwise is positive."""
-    return math.remainder(other - one, 360.0)
+    turned = other - one
+    return math.remainder(turned, 360.0) if math.isfinite(turned) else math.nan
 
 
 def veer_deg_per_m(directions: Mapping[float, float]) -> float | None:
@@ -103,12 +172,16 @@ def veer_deg_per_m(directions: Mapping[float, float]) -> float | None:
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Of the least-squares line; None where all x are one."""
+    """Returns the least-squares line's slope; None where all x are one, or a sum is beyond all numbers."""
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    # A product: a power that is beyond all numbers raises.
+    spread = sum((x - mean_x) * (x - mean_x) for x, _ in points)
     # Two heights may differ by less than their logarithms do.
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread > 0.0 else None
+    if not 0.0 < spread < math.inf:
+        return None
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return slope if math.isfinite(slope) else None
 
 
 def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValues:
@@ -149,15 +222,17 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
 
     veer = None
     if profile and all(avg[each.channel] > LEAST_SPEED_MPS for each in profile.values()):
-        # In the dead band of its potentiometer a vane has few samples left, all of them from its edges.
+        # A vane in the dead band of its potentiometer has few samples left, all of them from its edges.
         turning = _profile([each for each in recovered if each.quantity == "wind_direction"], pairs)
         veer = veer_deg_per_m({height: avg[each.channel] for height, each in turning.items()})
         if veer is not None:
             inputs |= {f"veer.{height:.10g}m": each.channel for height, each in turning.items()}
 
+    suns = [each for each in recovered if each.quantity == "irradiance"]
     sun = min(
-        (each for each in recovered if each.quantity == "irradiance"),
-        key=lambda each: (each.channel in redundant, each.channel),
+        # A record that says nothing of it is taken for a horizontal one's.
+        (each for each in suns if abs(each.tilt_deg or 0.0) <= LEVEL_DEG),
+        key=lambda each: (each.channel in redundant, each.tilt_deg is None, each.channel),
         default=None,
     )
     if sun is not None:
@@ -170,6 +245,7 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
         for channel, twin in pairs.items()
         if channel in avg and twin in avg
     }
+    differences = _finite(differences)
     inputs |= {f"pair_difference.{channel}": pairs[channel] for channel in differences}
     return MastValues(
         turbulence_intensity={
@@ -179,14 +255,21 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
         },
         wind_power_density={}
         if density is None
-        else {each.channel: 0.5 * density * each.cube_mean for each in cups if each.cube_mean is not None},
+        else _finite(
+            {each.channel: 0.5 * density * each.cube_mean for each in cups if each.cube_mean is not None}
+        ),
         pair_difference=differences,
         shear_alpha=alpha,
         veer=veer,
         air_density=density,
         insolation=None if sun is None else avg[sun.channel] * interval_s / 3600.0,
         inputs=inputs,
+        insolation_by_channel={each.channel: avg[each.channel] * interval_s / 3600.0 for each in suns},
     )
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {channel: value for channel, value in values.items() if math.isfinite(value)}
 
 
 def _pairs(by_name: Mapping[str, MountedChannel]) -> dict[str, str]:

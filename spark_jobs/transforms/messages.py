@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from cloud.wire.reading_records import CHANNEL_ID, GATEWAY_ID, RUN_ID
 from spark_jobs.schemas import MESSAGES
-from spark_jobs.transforms.signatures import DIGEST
 
 _SEQ: Final = "[1-9][0-9]{0,18}"
 _TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)"
@@ -60,15 +59,10 @@ def _identity() -> Iterator[Column]:
         yield F.when(whole, value).alias(name)
 
 
-def senders(records: DataFrame, *, signed: bool) -> DataFrame:
-    """Whom Kafka records name as their gateway and run, and where they are.
-
-    With ``signed`` also what ``signatures_of`` needs: topic, key, headers and ``DIGEST``.
-    """
+def senders(records: DataFrame) -> DataFrame:
+    """Whom Kafka records name as their gateway and run, and where they are."""
     gateway, _, run, _ = _identity()
-    digest = F.unhex(F.sha2("value", 256)).alias(DIGEST)
-    more = ("topic", "key", "headers", digest) if signed else ()
-    return records.select(gateway, run, *list(place())[:4], *more)
+    return records.select(gateway, run, *list(place())[:4])
 
 
 def messages(records: DataFrame) -> DataFrame:

@@ -7,9 +7,10 @@ A channel is due in an interval that lies
 - before its first reading, in a time its records were in force, from the gateway's first reading on,
 
 and, where it has records, wholly within the times they were in force. After a reading (or the begin of such a
-time) 400 days are due at most, so that one reading of a wrong date doesn't make a million rows. The period in
-force, and the unit, are those of the last reading before; the newest record's where there is none. With a
-period longer than the interval it is due in those intervals alone that have a sample on the period's grid.
+time) 400 days are due at most; where what follows it is further away, a reading or the end of the time looked
+at, it is of a wrong date and one day is due: not a million rows. The period in force, and the unit, are those
+of the last reading before; the newest record's where there is none. With a period longer than the interval it
+is due in those intervals alone that have a sample on the period's grid.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from spark_jobs.intervals import DAY_US, FOREVER_US, SECOND_US
+from spark_jobs.intervals import DAY_US, FOREVER_US, SECOND_US, changed_spans, periods_as_spans
 from spark_jobs.transforms.dedupe import joined_ranges
-from spark_jobs.transforms.spans import changed_spans, periods_as_spans
 from spark_jobs.transforms.statistics import CHANNEL, begin_of
 
 LONGEST_US: Final = 400 * DAY_US
-"""So long after a reading rows are made for what is missing: a year and a month."""
+"""Rows are made for what is missing so long after a reading: a year and a month."""
+_MOST_MS: Final = (1 << 31) - 1
 _SPANS: Final = "array<struct<begin_us:bigint,end_us:bigint>>"
 
 
 def times_in_force(channels: DataFrame) -> DataFrame:
-    """Of each channel with calibration records the newest one's period and unit, and the times they held.
+    """Returns the newest calibration record's period and unit of each channel, and the times they held.
 
     Columns: gateway, channel, record_ms, record_unit, ``spans`` (begin_us, end_us), the times any of them was
     in force: disjoint, ascending, ±FOREVER_US where unbounded. A period whose end is unknown though its
@@ -53,7 +54,9 @@ def times_in_force(channels: DataFrame) -> DataFrame:
         .join(joined_ranges(held, CHANNEL).groupBy(*CHANNEL).agg(F.expr(spans)), list(CHANNEL), "left")
         .select(
             *CHANNEL,
-            F.greatest(F.lit(1), F.round(F.col("newest.interval_s") * 1000)).cast("int").alias("record_ms"),
+            F.greatest(F.lit(1), F.least(F.lit(_MOST_MS), F.round(F.col("newest.interval_s") * 1000)))
+            .cast("int")
+            .alias("record_ms"),
             F.col("newest.unit").alias("record_unit"),
             F.coalesce("spans", F.array().cast(_SPANS)).alias("spans"),
         )
@@ -109,7 +112,9 @@ def stretches(anchors: DataFrame, windows: DataFrame, interval_s: int) -> DataFr
     forced_us = -begin_of(-F.col("span.begin_us"), interval_s)
     since_us = F.coalesce("start_us", F.greatest("gateway_us", forced_us))
     first_us = F.greatest("begin_us", F.coalesce(F.col("start_us") + length_us, "gateway_us"), forced_us)
-    end_us = F.least("end_us", "next_us", begin_of(F.col("span.end_us"), interval_s), since_us + LONGEST_US)
+    reach_us = F.least("end_us", "next_us", begin_of(F.col("span.end_us"), interval_s))
+    is_far = reach_us - since_us > LONGEST_US
+    end_us = F.when(is_far, F.least(reach_us, since_us + DAY_US)).otherwise(reach_us)
     return (
         each.select(*CHANNEL, "period_ms", "unit", first_us.alias("first_us"), end_us.alias("stretch_end_us"))
         .where("first_us < stretch_end_us")

@@ -3,7 +3,7 @@
 Spark would keep parsed rows in its cache column by column, compress them and compute each column's bounds,
 which costs more than to parse them. So a worker packs each Arrow batch into two byte strings, rows of
 ``readings`` and of ``quarantine``, and adds one row for its whole task with the identities and rejects that
-are in it. From that row alone the driver decides what is new; the packed rows are unpacked when they are
+are in it. The driver decides by that row alone what is new; the packed rows are unpacked when they are
 written.
 """
 
@@ -26,7 +26,7 @@ from spark_jobs.schemas import QUARANTINE, READINGS, columns
 from spark_jobs.transforms.validate import parse_batch
 
 IDENTITY: Final = ("gateway", "channel", "run")
-"""With ``seq`` what makes a reading."""
+"""What makes a reading, together with ``seq``."""
 
 PACKED: Final = columns("readings rejects identities reasons: binary, late newest_us: long, unknown: longs")
 """Byte strings are Arrow streams. All but ``readings`` and ``rejects`` is filled once a task, in its last:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from functools import partial, reduce
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F
 
@@ -25,7 +24,7 @@ from cloud.wire import seq_accounting as accounts
 from cloud.wire.avro_readings import NO_SCHEMAS, plain
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import claimed_identity
-from cloud.wire.run_records import ENDS, RunRecord
+from cloud.wire.run_records import ENDS, RunRecord, Unfinished
 from cloud.wire.status_records import OFFLINE, ONLINE
 from spark_jobs.frames import row_by_row
 from spark_jobs.schemas import PRESENCE, columns
@@ -36,6 +35,11 @@ from spark_jobs.transforms.statistics import timely
 SILENT: Final = "silent"
 SETTLE_US: Final = 300_000_000
 """After so long a run record counts whether or not something of its gateway has arrived since."""
+CLONED: Final = "cloned"
+_AT_ONCE_US: Final = 600_000_000
+_COUNTS: Final = ("pending", "lost", "announced")
+_MOST: Final = (1 << 63) - 1
+"""The bound of a count: what two runs claim to have issued together may be more."""
 _PERIODS: Final = 5
 _METERED: Final = 3
 """A metered gateway sends once a minute or less: it is silent after so many times as long."""
@@ -101,7 +105,7 @@ def _whole(found: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 _JUDGED: Final = columns(
-    "gateway: string, offline metered: bool, losses: losses",
+    "gateway: string, offline cloned metered: bool, fault: string, losses: losses",
     losses="channel: string, pending lost announced: long",
 )
 
@@ -111,6 +115,8 @@ def judged(
     arrived: DataFrame, now_us: int, *, all_settled: bool,
 ) -> DataFrame:  # fmt: skip
     """Each gateway's state, and what is missing of its channels: ``losses``, null where it is unknown.
+
+    ``fault`` is why it can't be judged: one gateway's records never end the judgement of all others.
 
     ``runs`` are the run records as they are now, ``settled`` those that may count (all, ``all_settled``).
     ``found``: ranges (gateway, channel, run, first, last) by where they are, as ``Found`` names it. Runs that
@@ -137,7 +143,21 @@ def judged(
         for name, (rows, names) in lists.items()
     ]
     together = reduce(lambda left, right: left.join(right, "gateway", "full_outer"), [arrived, *by_gateway])
-    return row_by_row(together, partial(judge, now_us=now_us, all_settled=all_settled), _JUDGED)
+    return row_by_row(together, partial(_judge, now_us=now_us, all_settled=all_settled), _JUDGED)
+
+
+def _judge(row: Mapping[str, Any], now_us: int, *, all_settled: bool) -> dict[str, Any]:
+    try:
+        return judge(row, now_us, all_settled=all_settled)
+    except (ArithmeticError, ValueError, TypeError, LookupError) as error:
+        fault = f"{type(error).__name__}: {error}"
+        return {
+            "gateway": row["gateway"],
+            "offline": False,
+            "cloned": False,
+            "metered": False,
+            "fault": fault,
+        }
 
 
 def judge(row: Mapping[str, Any], now_us: int, *, all_settled: bool = False) -> dict[str, Any]:
@@ -153,6 +173,7 @@ def judge(row: Mapping[str, Any], now_us: int, *, all_settled: bool = False) -> 
         "gateway": row["gateway"],
         "offline": (status is not None and status["state"] == OFFLINE)
         or (record is not None and record[0].state in ENDS),
+        "cloned": len(accounts.go_on(records, now_us - _AT_ONCE_US)) > 1,
         "metered": status is not None and status["uplink"] == "metered",
         "losses": _losses(row["ranges"] or (), settled) if can_count else None,
     }
@@ -162,9 +183,17 @@ def _known(row: Mapping[str, Any], name: str) -> dict[str, tuple[RunRecord, int]
     """The run records in one of a gateway's lists, as far as the accounts need them."""
     records = {}
     for each in row[name] or ():
-        told = {key: value for key, value in each.items() if value is not None}
-        told |= {"gateway": row["gateway"], "last_seq": dict(each.get("last_seq") or ())}
-        records[each["run"]] = msgspec.convert(told, RunRecord), each["told_us"]
+        record = RunRecord(
+            gateway=row["gateway"],
+            run=each["run"],
+            state=each["state"],
+            last_seq=dict(each.get("last_seq") or ()),
+            in_flight=each.get("in_flight") or 0,
+            outbox_records=each.get("outbox_records") or 0,
+            previous_run=each["previous_run"],
+            unfinished=tuple(Unfinished(**of) for of in each["unfinished"] or ()),
+        )
+        records[each["run"]] = record, each["told_us"]
     return records
 
 
@@ -209,10 +238,9 @@ def _losses(spans: Iterable[Mapping[str, Any]], known: accounts.Known) -> list[d
             total["pending"] += balance.issuing + kept
             total["lost"] += len(balance.settled) - kept
             total["announced"] += balance.dropped
+    for total in totals.values():
+        total |= {name: min(total[name], _MOST) for name in _COUNTS}
     return list(totals.values())
-
-
-_COUNTS: Final = ("pending", "lost", "announced")
 
 
 def with_arrivals(old: DataFrame, arrived: DataFrame) -> DataFrame:
@@ -227,7 +255,7 @@ def with_arrivals(old: DataFrame, arrived: DataFrame) -> DataFrame:
         F.struct(*_COUNTS).alias("counts"),
     )  # fmt: skip
     both = before.unionByName(arrived.withColumn("counts", F.lit(None)))
-    # Of two readings of one time the later one is the corrected one.
+    # The later of two readings of one time is the corrected one.
     return both.groupBy("gateway", "channel").agg(
         F.max("last_seen_us").alias("last_seen_us"), F.max("newest").alias("newest"),
         F.max("counts").alias("counts"),
@@ -244,11 +272,13 @@ def presence_rows(channels: DataFrame, gateways: DataFrame, silent_us: int, now_
         silent_us * F.when(F.col("metered"), _METERED).otherwise(1),
     )
     here = F.coalesce(now_us - F.col("last_seen_us") <= patience_us, F.lit(False))
-    state = F.when(F.col("offline"), OFFLINE).when(here, ONLINE).otherwise(SILENT)
+    state = (
+        F.when(F.col("cloned"), CLONED).when(F.col("offline"), OFFLINE).when(here, ONLINE).otherwise(SILENT)
+    )
     counts = F.coalesce("now", "counts")
     return (
         channels.join(losses, ["gateway", "channel"], "full_outer")
-        .join(gateways.select("gateway", "offline", "metered"), "gateway", "left")
+        .join(gateways.select("gateway", "offline", "cloned", "metered"), "gateway", "left")
         .select(
             "gateway",
             "channel",

@@ -28,7 +28,6 @@ from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, SITES, STATUS, Table,
 from spark_jobs.transforms.dedupe import RECORD, as_quarantined
 from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status, revised
 from spark_jobs.transforms.messages import header, place, senders, utf8
-from spark_jobs.transforms.signatures import digested, signatures_of
 
 REASONS: Final = columns(
     "kafka_topic: string, kafka_partition: int, kafka_offset: long, gateway reason: string"
@@ -132,21 +131,18 @@ def parse_rows(batch: Any, kind: RecordKind, identities: Identities = NOBODY) ->
     """
     times_us = batch["timestamp"].cast(pa.int64()).to_pylist()
     given = [batch[name].to_pylist() for name in ("value", "key", "run", "topic", "partition", "offset")]
-    signatures = signatures_of(digested(batch, identities))
-    for value, key, run, topic, partition, offset, time_us, signature in zip(
-        *given, times_us, signatures, strict=True
-    ):
+    for value, key, run, topic, partition, offset, time_us in zip(*given, times_us, strict=True):
         if value is None:
             continue
         at = dict(zip(RECORD, (topic, partition, offset, time_us), strict=True))
         try:
             row = kind.parse(value, time_us, offset)
-            if not identities.accepts(row["gateway"], row.get("run", run), time_us, signature):
+            if not identities.accepts(row["gateway"], row.get("run", run), time_us):
                 raise InvalidFields(IDENTITY, "no run of its gateway")
             yield {**row, **at, "reason": None}
         except InvalidFields as problem:
             name = None if key is None else key.decode(errors="replace")
-            counted = identities.counted(name, value, time_us, run, signature)
+            counted = identities.counted(name, value, time_us, run)
             yield {**at, "gateway": counted, "reason": problem.reason}
 
 
@@ -161,7 +157,7 @@ def record_rows(records: DataFrame, kind: RecordKind, identities: Identities = N
     """Kafka records (as the source gives them) to rows of ``kind.schema``."""
     schema = to_arrow_schema(kind.schema)
     run = utf8(header(RUN_HEADER)).alias("run")
-    needed = records.select("value", "key", run, "topic", "partition", "offset", "timestamp", "headers")
+    needed = records.select("value", "key", run, "topic", "partition", "offset", "timestamp")
     parse = partial(_parse_batches, kind=kind, schema=schema, identities=identities)
     return needed.mapInArrow(parse, kind.schema)
 
@@ -170,7 +166,7 @@ def _unproven(batches: Iterable[Any], schema: Any, identities: Identities) -> It
     for batch in batches:
         times_us = batch["kafka_time"].cast(pa.int64()).to_pylist()
         names = (batch[name].to_pylist() for name in ("gateway", "run"))
-        claims = zip(*names, times_us, signatures_of(batch), strict=True)
+        claims = zip(*names, times_us, strict=True)
         mine = [claim[0] is None or identities.accepts(*claim) for claim in claims]
         kept = batch.filter(pa.array([not each for each in mine], pa.bool_()))
         nobodys = pa.array([""] * kept.num_rows, pa.string()), pa.array([IDENTITY] * kept.num_rows)
@@ -182,7 +178,7 @@ def unproven(records: DataFrame, identities: Identities) -> DataFrame:
     """Kafka records of messages that aren't of whom they name: ``REASONS``."""
     schema = to_arrow_schema(REASONS)
     check = partial(_unproven, schema=schema, identities=identities)
-    return senders(records, signed=identities.strict).mapInArrow(check, REASONS)
+    return senders(records).mapInArrow(check, REASONS)
 
 
 def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:

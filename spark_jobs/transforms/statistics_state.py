@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from spark_jobs.intervals import DAY_US, SECOND_US
-from spark_jobs.transforms.statistics import CHANNEL, begin_of, has_readings, period_in_force
+from spark_jobs.transforms.statistics import CHANNEL, begin_of, has_readings
 
 STATE: Final = ("newest_us", "is_open", "first_us", "last_us", "period_ms", "unit", "is_live", "until_us")
 SILENCE_S: Final = 60
@@ -22,7 +22,7 @@ SILENCE_S: Final = 60
 LATE: Final = "version > 0 and (start_us < until_us or start_us < begun_us)"
 """SQL: whether an interval of ``to_compute`` lies before what was complete of its channel or gateway."""
 _OFFLINE_S: Final = 900
-"""So long after an interval's end a gateway that sends nothing at all may still be about to."""
+"""The time after an interval's end in which a gateway that sends nothing at all may still be about to."""
 _LIVE_S: Final = 3600
 """A gateway whose newest row was computed so long after its interval is one that is live, no replay."""
 _OFFLINE_DAYS: Final = 31
@@ -37,14 +37,13 @@ def restored(rows: DataFrame, interval_s: int) -> DataFrame:
     """The state by ``statistics``: what is closed there. Open rows are to count as touched."""
     start_us, length_us = F.unix_micros("interval_start"), interval_s * SECOND_US
     closed = rows.where("version > 0").withColumn("data_us", F.when(has_readings(), start_us))
-    period_ms = period_in_force(interval_s)
     age_us = F.unix_micros("updated_at") - start_us - length_us
     return closed.groupBy(*CHANNEL).agg(
         F.max("data_us").alias("newest_us"),
         F.lit(False).alias("is_open"),
         F.min("data_us").alias("first_us"),
         F.max("data_us").alias("last_us"),
-        F.max_by(period_ms, "data_us").alias("period_ms"),
+        F.max_by("period_ms", "data_us").alias("period_ms"),
         F.max_by("unit", "data_us").alias("unit"),
         F.max_by(age_us < _LIVE_S * SECOND_US, "data_us").alias("is_live"),
         (F.max(start_us) + length_us).alias("until_us"),
@@ -82,7 +81,7 @@ def to_compute(now: DataFrame) -> DataFrame:
     """The intervals whose rows change: start_us, and the ``version`` of a new row, 1 of those to be closed.
 
     The others, 0, have begun: until an interval is closed its row holds `mast` up, and where the state is
-    lost it is found by it. With until_us and begun_us as they are before that.
+    lost it is found by it; until_us and begun_us are as they were before that.
     """
     was_open = F.when(F.col("before.is_open"), F.array("before.newest_us"))
     starts = F.array_union("starts", F.coalesce(was_open, F.array().cast("array<bigint>")))
@@ -147,7 +146,7 @@ def completed(
         }
     ).withColumn("begin_us", F.coalesce("until_us", "gateway_us"))
     until_us = F.when(F.col("begin_us") < F.col("end_us"), F.col("end_us")).otherwise(F.col("until_us"))
-    # As many closed ones as fit into the window leave no gap in it.
+    # The window has no gap where as many closed ones are in it as fit.
     full = f"found_first_us >= begin_us and number = (end_us - begin_us) div {length_us}"
     return begun.withColumns(
         {"until_us": until_us, "has_gaps": F.expr(f"begin_us < end_us and not coalesce({full}, false)")}

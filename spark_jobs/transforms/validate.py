@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count, repeat
+from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 
@@ -45,7 +45,6 @@ from cloud.wire.reading_records import (
 )
 from spark_jobs.intervals import DAY_US, TIMES
 from spark_jobs.schemas import QUARANTINE, READINGS
-from spark_jobs.transforms.signatures import digested, signatures_of
 
 READING_ROWS: Final = to_arrow_schema(READINGS.schema)
 REJECT_ROWS: Final = to_arrow_schema(QUARANTINE.schema)
@@ -131,8 +130,7 @@ def _reject_rows(batch: Any, rejects: dict[int, tuple[Any, ...]], now: Any, iden
     keys = [_text(key) for key in taken["key"].to_pylist()]
     times_us = taken["timestamp"].cast(pa.int64()).fill_null(_NO_TIME_US).to_pylist()
     uncounted = pa.nulls(len(rejects), pa.int64())
-    runs, signatures = repeat(None), signatures_of(taken)
-    counted = map(identities.counted, keys, taken["value"].to_pylist(), times_us, runs, signatures)
+    counted = map(identities.counted, keys, taken["value"].to_pylist(), times_us)
     columns = {
         "reason": pa.array(reasons, pa.string()),
         "payload": pa.array(payloads, pa.binary()),
@@ -250,9 +248,9 @@ def _reading_rows(batch: Any, decoded: _Decoded, now: Any, identities: Identitie
     asked = np.flatnonzero(sound & doubtful)
     doubted = taken.take(pa.array(asked))
     times_us = doubted["timestamp"].cast(pa.int64()).fill_null(_NO_TIME_US).to_pylist()
-    for at, when_us, signature in zip(asked.tolist(), times_us, signatures_of(doubted), strict=True):
+    for at, when_us in zip(asked.tolist(), times_us, strict=True):
         fields = decoded.fields[at]
-        if not identities.accepts(fields.gateway, fields.run, when_us, signature):
+        if not identities.accepts(fields.gateway, fields.run, when_us):
             decoded.refused[int(decoded.rows[at])], sound[at] = IDENTITY, False
     columns |= {
         "time": pa.array(time_us).cast(TIMES),
@@ -312,7 +310,6 @@ def parse_batch(
     readings in Avro by id.
     """
     now = pa.scalar(time.time_ns() // 1000, type=READING_ROWS.field("ingested_at").type)
-    batch = digested(batch, identities)
     letters = pc.equal(batch["topic"], dead_letter_topic)
     if not pc.any(letters).as_py():
         return _parsed(batch, now, identities, schemas)

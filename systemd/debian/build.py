@@ -19,11 +19,9 @@ from typing import Final
 _ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_ROOT))
 
-from arguments import command_line  # noqa: E402
-from completion import bash  # noqa: E402
+from command_line import completion, manual  # noqa: E402
 from control import commit_time, copyright_of, version, write  # noqa: E402
 from cross import CrossError  # noqa: E402
-from manual import roff  # noqa: E402
 from products import GATEWAY, PRODUCTS, Product  # noqa: E402
 from targets import MACHINES, RELEASES, Target  # noqa: E402
 from tree import Stage, StageError, stage, strip  # noqa: E402
@@ -46,10 +44,9 @@ def build(
         stage(staged, root, product, wheels, root / ".jars")
         if product is GATEWAY:
             strip(staged, target)
-            commands = command_line()
-            completion = PurePosixPath("usr/share/bash-completion/completions/fieldgate")
-            staged.write(completion, bash(commands).encode())
-            staged.compressed(PurePosixPath("usr/share/man/man1/fieldgate.1"), roff(commands, project, epoch))
+            completed = PurePosixPath("usr/share/bash-completion/completions/fieldgate")
+            staged.write(completed, completion().encode())
+            staged.compressed(PurePosixPath("usr/share/man/man1/fieldgate.1"), manual(project, epoch))
         staged.write(product.documents / "copyright", copyright_of(product, wheels).encode())
         write(staged, product, target, full_version)
         # Times later than SOURCE_DATE_EPOCH, which all are, become it.

@@ -77,7 +77,7 @@ gateway for wind and solar met masts
 CLOUD: Final = Product(
     name="fieldgate-cloud",
     packages=(*_OURS, "spark_jobs"),
-    extras=("spark", "anomaly", "analyst", "notify"),
+    extras=("spark", "anomaly", "analyst", "report", "notify"),
     lock="requirements-dev.lock",
     units="jobs",
     scripts="scripts-cloud",

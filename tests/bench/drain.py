@@ -23,8 +23,8 @@ from confluent_kafka import Consumer, TopicPartition
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.producer import KafkaSink
 from cloud.wire.reading_records import encode_reading, reading_key
-from gateway.forwarding.drain_cursor import BATCH_BYTES, BATCH_RECORDS
-from gateway.forwarding.record_codec import from_bytes, to_bytes
+from gateway.forwarding.outbox_writer import BATCH_BYTES, BATCH_RECORDS
+from gateway.forwarding.records import from_bytes, to_bytes
 from gateway.ports import Record
 from tests.bench.bridges import Bridge, servers
 from tests.bench.figures import percentile

@@ -18,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from cloud.kafka.producer import METERED_PROPERTIES, KafkaSink
+from cloud.kafka.librdkafka import METERED_PROPERTIES
+from cloud.kafka.producer import KafkaSink
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.avro_readings import SCHEMA, from_avro, head, to_avro

@@ -74,7 +74,7 @@ def make_topics(bootstrap_servers: str, passes: dict[str, int], period_s: int) -
         pair, height_m = (f"sensor-{number ^ 1}", 20.0 + number // 2 * 20) if number < 6 else (None, None)
         record = ChannelRecord(
             gateway, sensor, quantity, str(sample.cal), 1, True, (Period(DAY_US),), str(sample.unit),
-            "made", 1.0, (0.0, 100.0), height_m=height_m, pair=pair,
+            "made", 1.0, (0.0, 100.0), "linear", height_m=height_m, pair=pair,
         )  # fmt: skip
         producer.produce(CHANNELS_TOPIC, encode_channel(record), channel_key(gateway, channel, record.cal))
     assert producer.flush(60) == 0
@@ -106,6 +106,8 @@ def measured(place: Settings, worker: int, cores: int, passes: dict[str, int], l
         "spark.executor.memory": "2g",
         # A process's first commit to a date always joins that date's files, and each lake here is new.
         "spark.databricks.delta.autoCompact.enabled": "false",
+        # On this machine alone, and as comparable with former versions.
+        "spark.fieldgate.openCluster": "true",
     }
     place = replace(place, conf=tuple(conf.items()))
     spark = spark_session(place, app="scale")

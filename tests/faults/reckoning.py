@@ -9,7 +9,7 @@ from pathlib import Path
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.run_accounts import RunAccount
 from cloud.wire.reading_records import InvalidReading, parse_reading
-from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.records import from_bytes
 from tests.faults.kafka import Identity
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.config import load
+from gateway.forwarding.sinks import KafkaSinks
+from gateway.ports import ParkedTopic, Record
 from tests.faults.kafka import Kafka
 from tests.faults.mast import Mast
-from tests.support.servers import eventually
+from tests.support.config import config_text, cup, write_config
+from tests.support.servers import eventually, unique_name
 
 pytestmark = pytest.mark.system
 Report = Callable[..., None]
@@ -93,3 +98,26 @@ def test_one_topic_takes_nothing(
     reckoning.balance()
     report(reckoning.figures(), waiting=waiting)
     assert not reckoning.refused
+
+
+def test_a_topic_with_a_replica_too_few_is_said_to_lack_it(cloud: Kafka, tmp_path: Path) -> None:
+    """Kafka answers NOT_ENOUGH_REPLICAS, which librdkafka repeats by itself and reports to nobody."""
+    topic = unique_name("mqtt.short")
+    cloud.create_with_a_replica_that_is_down(topic)
+    cloud.require_replicas(topic, 2)
+    text = config_text(cup(), kafka={"bootstrap_servers": cloud.direct})
+    sinks = KafkaSinks.open(load(write_config(tmp_path, text)))
+
+    def refusal() -> str | None:
+        assert sinks.live.poll(0.1) == []
+        return sinks.refusal((), answering=False)
+
+    try:
+        assert sinks.live.send(Record(topic, b"key", b"{}", ()), None)  # type: ignore[arg-type]
+        eventually(refusal, 30, until="replicas".__eq__)
+        assert f"1 of 2 replicas of {topic}" in str(sinks.problem(answering=False))
+        assert sinks.refusal(()) is None
+        parked = ParkedTopic(0.0, "no delivery report while others came: min.insync.replicas?")
+        assert sinks.refusal([parked]) == "replicas"
+    finally:
+        sinks.close()

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from paho.mqtt import publish
 
-from cloud.wire.reading_records import Reading, parse_reading
+from cloud.wire.reading_records import SUSPECT, Reading, parse_reading
 from gateway.clock.system_clock import since_boot_ns
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.status.control_socket import send_request
@@ -264,6 +264,10 @@ def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, report: Report
     status = mast.status()
     # The time is a person's, and the machine's clock is as it was.
     assert (status["clock"], status["clock_given"], status["clock_may_be_given"]) == ("unsynced", True, False)
+    # The page has a reading as it leaves.
+    for channel in status["channels"].values():
+        assert "CLOCK_UNSYNCED" not in channel["reasons"]
+        assert channel["quality"] < SUSPECT
     mast.kill()
     second = mast.start()
     mast.sample(30)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.site_records import SITES_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import Kafka
-from tests.faults.mast import Mast
+from tests.faults.mast import CHANNELS, Mast
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.system
@@ -34,6 +37,25 @@ def test_kafka_killed_and_back(mast: Mast, cloud: Kafka, report: Report) -> None
     reckoning.balance()
     report(reckoning.figures(), drained=drained)
     assert drained >= 300
+
+
+def test_a_kafka_that_was_rebuilt_gets_the_records_of_channels_again(mast: Mast, cloud: Kafka) -> None:
+    def sent() -> Counter[bytes]:
+        found = cloud.messages([CHANNELS_TOPIC, SITES_TOPIC])
+        return Counter(key for each in found if (key := each.key() or b"").startswith(f"{mast.id}/".encode()))
+
+    mast.start()
+    mast.sample(200)
+    mast.delivered()
+    before = eventually(sent, until=lambda found: len(found) == CHANNELS)
+    cloud.uplink.close()
+    mast.spilling()
+    begin_s = time.monotonic()
+    eventually(time.monotonic, until=lambda now_s: now_s >= begin_s + 11)
+    cloud.uplink.open()
+    mast.delivered()
+    eventually(sent, until=lambda found: all(found[key] > times for key, times in before.items()))
+    mast.stop()
 
 
 def test_kafka_hangs_without_refusing(mast: Mast, cloud: Kafka, report: Report, full: bool) -> None:

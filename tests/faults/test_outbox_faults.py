@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from paho.mqtt import publish
 
-from buffer.space_limits import Limits
+from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.wire.reading_records import encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.forwarding.record_codec import to_bytes
+from gateway.forwarding.records import to_bytes
 from gateway.ports import Record
 from tests.faults.disks import Disk
 from tests.faults.kafka import Kafka
@@ -250,6 +250,12 @@ def test_cap_reached_in_an_outage(
             mast.sample(20)
             assert mast.status()["outbox_bytes"] <= 16 << 20
         eventually(lambda: mast.status()["received"], until=lambda received: received >= count)
+        # What isn't stored yet would leave first, and give room to what else would be dropped.
+        now = mast.status()
+        eventually(
+            lambda: mast.status()["spilled"],
+            until=lambda so_many: so_many >= now["received"] + now["sampled"],
+        )
         mast.sample(50)
         cloud.uplink.open()
         mast.delivered()

@@ -14,7 +14,7 @@ from cloud.wire.reading_records import Reading, parse_reading, parse_time
 from cloud.wire.site_records import parse_site
 from gateway.calibration.history import read_history
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.records import from_bytes
 from tests.support.config import Table, config_text, cup, dht
 from tests.support.mast import records, run_gateway
 from tests.support.servers import eventually, unique_name
@@ -38,15 +38,16 @@ FIRST, SECOND = "2026-01-01T23:59:50Z", "2026-01-03T00:00:00Z"
 
 
 def newest_records(kafka: str, gateway: str) -> dict[tuple[str, str], ChannelRecord]:
-    """Of each key what Kafka keeps: the record that came last, which must be the newest too."""
+    """What Kafka keeps of each key: the record that came last, which must be the newest of all that came."""
     found: dict[tuple[str, str], ChannelRecord] = {}
+    highest: dict[tuple[str, str], int] = defaultdict(int)
     for message in records(kafka, ["gateway.channels"]):
         record = parse_channel(message.value() or b"")
         if record.gateway == gateway:
             assert message.key() == f"{gateway}/{record.channel}/{record.cal}".encode()
-            known = found.get((record.channel, record.cal))
-            assert known is None or record.revision >= known.revision
-            found[record.channel, record.cal] = record
+            place = record.channel, record.cal
+            found[place], highest[place] = record, max(record.revision, highest[place])
+    assert {place: record.revision for place, record in found.items()} == highest
     return found
 
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import pty
-import re
-import select
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -21,6 +15,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.support.config import ID, baro, config_text, cup
 from tests.support.mast import records, run_gateway
 from tests.support.servers import eventually, fieldgate, unique_name
+from tests.support.terminal import Person, at_a_terminal
 
 
 def mast_config(directory: Path, name: str, listen: str) -> str:
@@ -43,34 +38,17 @@ _WAIT_S = 90.0
 
 
 class Installer:
-    """A person at a terminal of 40 columns; ``hands`` names the input that the hand on a cup stops."""
+    """Hands on the cups of a simulated mast, whose config is in a directory."""
 
-    def __init__(self, terminal: int, process: subprocess.Popen[bytes], directory: Path) -> None:
-        self._terminal, self.process, self._directory = terminal, process, directory
-        self.seen, self._read = "", 0
+    def __init__(self, person: Person, directory: Path) -> None:
+        self._person, self._directory = person, directory
+        self.until, self.type, self.hang_up = person.until, person.type, person.hang_up
+        self.process = person.process
 
-    def until(self, words: str) -> str:
-        """What came until these words, however they are broken into lines; searched behind the last."""
-        pattern = re.compile(r"\s+".join(map(re.escape, words.split())))
-        end_s = time.monotonic() + _WAIT_S
-        while True:
-            found = pattern.search(self.seen, self._read)
-            if found:
-                shown, self._read = self.seen[self._read : found.end()], found.end()
-                return shown
-            left_s = end_s - time.monotonic()
-            assert left_s > 0, f"no {words!r} in {self.seen[self._read :]!r}"
-            ready, _, _ = select.select([self._terminal], [], [], left_s)
-            if ready:
-                try:
-                    came = os.read(self._terminal, 4096)
-                except OSError:
-                    came = b""
-                assert came, f"it ended without {words!r}: {self.seen[self._read :]!r}"
-                self.seen += came.decode(errors="replace").replace("\r\n", "\n")
-
-    def type(self, text: str) -> None:
-        os.write(self._terminal, text.encode() + b"\n")
+    @property
+    def seen(self) -> str:
+        """All that the terminal has shown."""
+        return self._person.seen
 
     def cup(self, name: str, hand_on: str) -> None:
         """Hold it, then let it turn in the wind, as a hand would turn it."""
@@ -81,38 +59,17 @@ class Installer:
         self.until(f"Now spin {name} by hand.")
         hand.unlink()
 
-    def hang_up(self) -> None:
-        """The connection is gone."""
-        os.close(self._terminal)
-        self._terminal = -1
-        self.process.wait(_WAIT_S)
-
-    def close(self) -> None:
-        if self._terminal >= 0:
-            os.close(self._terminal)
-
 
 @contextmanager
 def commission(config: Path, *arguments: str) -> Iterator[Installer]:
     command = [sys.executable, "-m", "gateway.cli", "commission", "-c", str(config), *arguments]
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        ["setsid", "--ctty", "--wait", *command],
-        stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "40"},
-    ) as process:  # fmt: skip
-        os.close(theirs)
-        installer = Installer(ours, process, config.parent)
-        try:
-            yield installer
-        finally:
-            installer.close()
-            if process.poll() is None:
-                process.kill()
+    with at_a_terminal(command, _WAIT_S) as person:
+        yield Installer(person, config.parent)
 
 
 def events(kafka: str, name: str) -> list[dict[str, Any]]:
     events = [json.loads(each.value() or b"") for each in records(kafka, ["gateway.events"])]
-    return [each for each in events if (each["gateway"], each["event"]) == (name, "commissioned")]
+    return [each for each in events if (each["gateway"], each.get("event")) == (name, "commissioned")]
 
 
 def papers(installer: Installer, serial: str) -> None:

@@ -36,11 +36,13 @@ class ContractBroken(RuntimeError):
 
 
 def broken_once(daemon: Daemon, call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that raises once, when a few readings have been sampled."""
+    """A call that raises once, when a few readings have been sampled and the local broker takes records."""
     raised = threading.Event()
 
     def call_or_raise(*arguments: Any, **named: Any) -> Any:
-        if not raised.is_set() and daemon.gateway.context.sequences.last("cup.wind_speed") >= 20:
+        gateway = daemon.gateway
+        sampled = gateway.context.sequences.last("cup.wind_speed")
+        if not raised.is_set() and sampled >= 20 and gateway.session.ready.is_set():
             raised.set()
             raise ContractBroken
         return call(*arguments, **named)

@@ -7,7 +7,9 @@ import os
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -172,6 +174,46 @@ def test_each_user_has_the_masts_that_are_named(port: int) -> None:
     assert anna.ask("/logout", {}).headers["Location"] == "/login"
     anna.cookie = left
     assert anna.ask("/csv/fleet").status == 401
+
+
+def test_only_a_proxy_that_is_named_says_whose_guess_it_is(place: Path) -> None:
+    def guess(visitor: Visitor, forwarded: str, password: str = "wrong") -> int:  # noqa: S107 - no password
+        form = {"user": "olga", "password": password}
+        return visitor.ask("/login", form, **{"X-Forwarded-For": forwarded}).status
+
+    with served(place, "cloud.toml", "127.0.0.1") as port:
+        found = [guess(Visitor(port), f"198.51.100.{number}") for number in range(10)]
+        assert found == [403] * 5 + [429] * 5
+    text = (place / "cloud.toml").read_text()
+    (place / "proxy.toml").write_text(f'{text}\n[dashboard]\nproxies = ["127.0.0.1", "192.0.2.0/24"]\n')
+    with served(place, "proxy.toml", "127.0.0.1") as port:
+        # What the client itself writes stands before what the proxies add.
+        chain = [f"203.0.113.{number}, 198.51.100.1, 192.0.2.9" for number in range(10)]
+        assert [guess(Visitor(port), each) for each in chain] == [403] * 5 + [429] * 5
+        assert guess(Visitor(port), "198.51.100.2", PASSWORD) == 303
+    (place / "all.toml").write_text(f'{text}\n[dashboard]\nproxies = ["*"]\n')
+    command = (sys.executable, "-m", "gateway.cli", "dashboard", "--cloud", str(place / "all.toml"))
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "dashboard.proxies.0: must be an address or a network" in refused.stderr
+
+
+def test_guesses_of_many_addresses_at_once_dont_queue_up(place: Path) -> None:
+    text = (place / "cloud.toml").read_text()
+    (place / "crowd.toml").write_text(f'{text}\n[dashboard]\nproxies = ["127.0.0.1"]\n')
+    with served(place, "crowd.toml", "127.0.0.1") as port, ThreadPoolExecutor(80) as pool:
+
+        def guess(number: int, password: str = "wrong") -> Answer:  # noqa: S107 - no password
+            form = {"user": "olga", "password": password}
+            return Visitor(port).ask("/login", form, **{"X-Forwarded-For": f"198.51.100.{number}"})
+
+        found = list(pool.map(guess, range(80)))
+        assert Counter(each.status for each in found).keys() == {403, 429}
+        refused = [each for each in found if each.status == 429]
+        assert refused
+        assert {each.headers["Retry-After"] for each in refused} == {"2"}
+        assert "Too many logins at once" in refused[0].text
+        assert guess(200, PASSWORD).status == 303
 
 
 def test_a_login_leads_to_no_other_site(port: int) -> None:

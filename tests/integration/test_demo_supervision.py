@@ -15,8 +15,7 @@ import pytest
 from cloud.errors import CloudError
 from cloud.local.process import Child
 from gateway.commands.arguments import CommandError
-from gateway.commands.demo.program import Program
-from gateway.commands.demo.supervision import Part, Stack, State
+from gateway.commands.demo.supervision import Part, Program, Stack, State
 from tests.support.servers import eventually
 
 SERVES = "import signal, time; print('ready', flush=True); time.sleep(600)"
@@ -106,37 +105,6 @@ def test_what_dies_stays_down_for_the_time_given(part: MakePart) -> None:
     all_up(stack)
     assert one.component.pid != first_pid
     assert (other.component.pid, other.restarts) == (other_pid, 0)
-
-
-def test_one_that_dies_again_and_again_waits_longer_and_is_given_up(part: MakePart) -> None:
-    one = part("one")
-    now_s = [time.monotonic()]
-    stack = Stack([one], ["one"], 1.0, lambda: now_s[0])
-    all_up(stack)
-    for extra_s in (0.0, 1.0, 2.0, 4.0, 8.0):
-        kill(one)
-        stack.tick()
-        assert one.extra_s == extra_s
-        now_s[0] += 1.0 + extra_s
-        all_up(stack)
-    assert one.restarts == 5
-    kill(one)
-    with pytest.raises(CommandError, match=r"^one ended with -9; the end of "):
-        stack.tick()
-
-
-def test_a_long_life_counts_as_a_fresh_start(part: MakePart) -> None:
-    one = part("one")
-    now_s = [time.monotonic()]
-    stack = Stack([one], ["one"], 0.0, lambda: now_s[0])
-    all_up(stack)
-    for _ in range(8):
-        now_s[0] += 11.0
-        kill(one)
-        stack.tick()
-        assert one.extra_s == 0.0
-        all_up(stack)
-    assert one.restarts == 8
 
 
 def test_one_that_never_comes_up_fails_with_its_log(part: MakePart, tmp_path: Path) -> None:

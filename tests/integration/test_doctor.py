@@ -11,9 +11,23 @@ from typing import Any
 import pytest
 
 from buffer.sqlite_outbox import SqliteOutbox
+from cloud.local.kafka_broker import LocalBroker
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.support.config import config_text, cup, write_config
 from tests.support.servers import fieldgate, unique_name
+
+
+class Misadvertised(LocalBroker):
+    """One that gives its clients a name that nobody can resolve."""
+
+    def _configure(self) -> Path:
+        file = super()._configure()
+        here = f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}"
+        assert here in file.read_text()
+        elsewhere = f"advertised.listeners=PLAINTEXT://kafka-broker.invalid:{self.port}"
+        file.write_text(file.read_text().replace(here, elsewhere))
+        return file
+
 
 Doctor = Callable[..., tuple[int, dict[str, list[dict[str, Any]]]]]
 
@@ -105,3 +119,27 @@ def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None
         **states, "config": "error", "disk": "ok",
     }  # fmt: skip
     assert "no.such" in findings["kafka"][0]["found"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"), [("retain_available false", "retain_available"), ("max_qos 0", "max_qos")]
+)
+def test_a_local_broker_that_the_daemon_can_not_use_is_not_ok(
+    setting: str, key: str, doctor: Doctor, nowhere: str, tmp_path: Path
+) -> None:
+    with LocalMosquitto(tmp_path / "mosquitto", settings=f"{setting}\n") as broker:
+        code, findings = doctor(mqtt_port=broker.port, kafka=nowhere, timeout=1)
+    assert code == 1
+    (found,) = findings["mqtt"]
+    assert (found["state"], key in found["remedy"]) == ("error", True), found
+
+
+def test_an_advertised_name_that_does_not_resolve_is_named(
+    doctor: Doctor, mosquitto: LocalMosquitto, tmp_path: Path
+) -> None:
+    with Misadvertised(tmp_path / "kafka") as kafka:
+        code, findings = doctor(mqtt_port=mosquitto.port, kafka=kafka.bootstrap_servers, timeout=5)
+    assert code == 1
+    (found,) = [each for each in findings["kafka"] if each["state"] != "ok"]
+    assert "kafka-broker.invalid" in found["found"]
+    assert "advertised.listeners" in found["remedy"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from cloud.kafka.producer import DEFAULTS
+from cloud.kafka.librdkafka import DEFAULTS
 from cloud.wire.reading_records import EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_commands import subscribed

@@ -137,10 +137,12 @@ def test_a_flood_of_malformed_payloads(tmp_path: Path, full: bool) -> None:
     config.write_text(CONFIG)
     bad = list(islice(cycle(malformed()), FLOOD))
     huge = [("TOO_LARGE", b"\x00" * 2_000_000)] * 5
-    topics = cycle(("sensors/box/reading", "fieldgate/flooded/cup/wind_speed", "fieldgate/flooded/no/such"))
+    topics = cycle(
+        ("sensors/weather-box/reading", "fieldgate/flooded/cup/wind_speed", "fieldgate/flooded/no/such")
+    )
     readings = [json.dumps(good(seq)).encode() for seq in range(1, 101)]
     # Some come twice, as after a fault; tables hold each once.
-    arriving = [("sensors/box/reading", payload) for payload in readings[:60] + readings[40:60]]
+    arriving = [("sensors/weather-box/reading", payload) for payload in readings[:60] + readings[40:60]]
     with running_demo(tmp_path, "-c", str(config), "--seconds", "16") as demo:
         flood = [(next(topics), payload) for _, payload in bad + huge]
         publish(demo, flood[: FLOOD // 2] + arriving + flood[FLOOD // 2 :])

@@ -190,7 +190,7 @@ def test_a_quantity_of_the_configs_own_has_a_topic_like_any_other(
     with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
         eventually(lambda: mast.status_now().get("mqtt_connected"))
         totals = [("meter/a", b"%d" % total) for total in (9990, 5, 25, 1000)]
-        send(mosquitto, [*totals, ("loggers/9", encode_reading(device))])
+        send(mosquitto, [*totals, ("loggers/logger-9", encode_reading(device))])
         status = eventually(
             mast.status_now, until=lambda now: now["received"] == len(totals) + 1 and not now["in_flight"]
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.system_clock import SystemClock
-from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.records import from_bytes
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack
 from gateway.sequences import Sequences
@@ -25,6 +26,7 @@ from tests.support.forwarding import Acks, arrive, make_forwarder, taken_in
 from tests.support.servers import eventually
 
 COMMIT_INTERVAL_S = 0.4
+_PATIENCE = {"delivery.timeout.ms": "8000"}
 
 
 def reading(seq: int, *, gateway: str = "device-1", run: str = "devicerun") -> Reading:
@@ -38,12 +40,21 @@ def reading(seq: int, *, gateway: str = "device-1", run: str = "devicerun") -> R
 class Station:
     """A forwarder with its surroundings; ``acks`` is what it acknowledged."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, outbox: Path, commit_interval_s: float) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        outbox: Path,
+        commit_interval_s: float,
+        properties: Mapping[str, str],
+    ) -> None:
         self.acks = Acks()
         self.sequences = Sequences("thisrun")
         self.intake = Intake("mast-07", self.sequences, topic, SystemClock("always"))
         self.live, self.backlog = (
-            KafkaSink[Any](bootstrap_servers, f"mast-07-{role}", {"delivery.timeout.ms": "8000"})
+            KafkaSink[Any](
+                bootstrap_servers, f"mast-07-{role}", {"delivery.timeout.ms": "8000", **properties}
+            )
             for role in ("live", "backlog")
         )
         self.forwarder = make_forwarder(
@@ -62,15 +73,19 @@ class Station:
 
     def receive(self, seqs: range) -> None:
         for seq in seqs:
-            arrive(self.forwarder, "sensors/cup", encode_reading(reading(seq)), Ack(1, seq))
+            arrive(self.forwarder, "device-1/cup", encode_reading(reading(seq)), Ack(1, seq))
         taken_in(self.forwarder)
 
 
 @contextmanager
 def running(
-    bootstrap_servers: str, topic: str, outbox: Path, commit_interval_s: float = COMMIT_INTERVAL_S
+    bootstrap_servers: str,
+    topic: str,
+    outbox: Path,
+    commit_interval_s: float = COMMIT_INTERVAL_S,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Station]:
-    station = Station(bootstrap_servers, topic, outbox, commit_interval_s)
+    station = Station(bootstrap_servers, topic, outbox, commit_interval_s, properties)
     station.forwarder.start()
     try:
         yield station

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
+from functools import partial
 from pathlib import Path
 
 from cloud.wire.reading_records import parse_reading
@@ -32,20 +32,23 @@ class Device(threading.Thread):
     def run(self) -> None:
         for begin in range(1, self._count + 1, BATCH):
             batch = range(begin, begin + BATCH)
-            while not self._post(b"\n".join(foreign_reading(self.name, seq) for seq in batch)):
-                self.repeats += 1
-                time.sleep(0.05)
+            body = b"\n".join(foreign_reading(self.name, seq) for seq in batch)
+            eventually(partial(self._post, body), 600)
             self.accepted += batch
 
     def _post(self, body: bytes) -> bool:
+        """Post once: whether it was accepted."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         try:
             connection.request("POST", "/v1/readings", body, HEADERS)
-            return connection.getresponse().status == 200
+            if connection.getresponse().status == 200:
+                return True
         except (OSError, http.client.HTTPException):
-            return False
+            pass
         finally:
             connection.close()
+        self.repeats += 1
+        return False
 
 
 def test_what_was_accepted_is_in_kafka_across_kills_and_an_outage(

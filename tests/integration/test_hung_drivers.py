@@ -17,7 +17,7 @@ import pytest
 from buffer.reader import OutboxReader
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.daemon.restart_budget import EXIT_CODE
-from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.records import from_bytes
 from tests.support.config import config_text, sensor
 from tests.support.mast import GatewayProcess, published, records, run_gateway
 from tests.support.servers import eventually, unique_name

@@ -71,16 +71,3 @@ def test_the_process_that_times_a_dht11_finds_its_library(pi: InstalledPackage) 
     assert "No module named" not in done.stdout + done.stderr
     # Blinka, in the process, has come as far as this machine's missing pins.
     assert "No Raspberry Pi header GPIO controller exposes GPIO 4" in done.stdout
-
-
-def test_a_support_bundle_is_made_by_a_process_of_the_package(pi: InstalledPackage) -> None:
-    program = (
-        "import sys; sys.path.insert(0, '/usr/lib/fieldgate')\n"
-        "import threading; from pathlib import Path\n"
-        "from gateway.remote.support import made_by_command\n"
-        "bundle = made_by_command(Path('/etc/fieldgate/gateway.toml'), threading.Event())(20)\n"
-        "print(len(bundle))"
-    )
-    done = pi.run("python3", "-I", "-c", program)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 1000

@@ -13,13 +13,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
 from cloud.errors import Undelivered
 from cloud.kafka.producer import KafkaSink
 from gateway.ports import Record
+from tests.support.refusing_kafka import librdkafka
 from tests.support.servers import eventually
 
 BROKERS = "test.mock.num.brokers"
@@ -27,24 +27,9 @@ RECORD = Record("mqtt.wind_speed", b"mast-07/cup.wind_speed", b"7.2", ())
 HELD_BACK = {"linger.ms": "1000"}
 
 
-def _library() -> ctypes.CDLL:
-    """The librdkafka that the Python client has loaded."""
-    loaded = {
-        line.split()[-1]
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        if "librdkafka" in line.rpartition("/")[2]
-    }
-    assert len(loaded) == 1, f"loaded: {loaded} by confluent_kafka {confluent_kafka.version()}"
-    library = ctypes.CDLL(loaded.pop())
-    library.rd_kafka_test_fatal_error.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
-    library.rd_kafka_name.argtypes = (ctypes.c_void_p,)
-    library.rd_kafka_name.restype = ctypes.c_char_p
-    return library
-
-
 def fail_for_good(sink: KafkaSink[int]) -> None:
     """What librdkafka does when the broker's sequence numbers aren't its own."""
-    library = _library()
+    library = librdkafka()
     # The client's handle is the first field of its Python object.
     client = ctypes.c_void_p.from_address(id(sink._producer) + object.__basicsize__)
     assert b"#producer-" in library.rd_kafka_name(client)

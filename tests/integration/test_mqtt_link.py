@@ -187,8 +187,21 @@ def test_a_removal_is_published_until_the_broker_has_it(mosquitto: LocalMosquitt
 def test_two_with_one_id_are_reported_as_a_likely_takeover(
     mosquitto: LocalMosquitto, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with session(mosquitto, at_once=True), session(mosquitto, at_once=True):
+    with session(mosquitto, at_once=True) as (one, _), session(mosquitto, at_once=True) as (other, _):
         eventually(lambda: "event=mqtt.session_taken_over certain=no" in caplog.text)
+        eventually(lambda: one.session.taken_over or other.session.taken_over)
+
+
+def test_a_takeover_is_over_once_a_connection_lasts(
+    mosquitto: LocalMosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In place of half a minute; longer than either's connection while there are two.
+    monkeypatch.setattr("gateway.mqtt.session._PROVEN_S", 4.0)
+    with session(mosquitto, at_once=True) as (one, _):
+        with session(mosquitto, at_once=True) as (other, _):
+            eventually(lambda: one.session.taken_over or other.session.taken_over)
+        one.session._short_lived = 3
+        eventually(lambda: not one.session.taken_over)
 
 
 def test_a_broker_that_is_restarted_again_and_again_is_no_takeover(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -34,13 +33,10 @@ class Logger(threading.Thread):
         self.connections = 0
 
     def run(self) -> None:
-        while len(self.acknowledged) < self._count:
-            try:
-                self._publish()
-            except OSError:
-                time.sleep(0.05)
+        eventually(self._publish, 1700)
 
-    def _publish(self) -> None:
+    def _publish(self) -> bool:
+        """Publish over one connection, until all is acknowledged. Raises OSError."""
         first = connect(self.name, clean=False)
         with socket.create_connection(("127.0.0.1", self._port)) as connection:
             connection.settimeout(60)
@@ -58,8 +54,10 @@ class Logger(threading.Thread):
                 found = connection.recv(4, socket.MSG_WAITALL)
                 if len(found) < 4:
                     raise ConnectionError(found)
-                assert found[:2] == b"\x40\x02"
+                if found[:2] != b"\x40\x02":
+                    raise ValueError(found)
                 self.acknowledged.append(self._open.pop(int.from_bytes(found[2:], "big")))
+        return True
 
     def _message(self, seq: int, *, again: bool) -> bytes:
         payload = foreign_reading(self.name, seq)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,9 +26,8 @@ from confluent_kafka import Producer
 
 from cloud.config import load
 from cloud.kafka.topic_reader import TopicReader
-from cloud.notify.digest import Message, is_quiet, message, wanted
-from cloud.notify.sent import Sent
-from cloud.notify.target import Target, parse_alert
+from cloud.notify.command import Sender
+from cloud.notify.target import Message, Sent, Target, is_quiet, message, parse_alert, wanted
 from cloud.toml_problems import ConfigError
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.reading_records import ALERTS_TOPIC
@@ -241,29 +244,58 @@ def test_what_is_wrong_in_the_config(configure: Configure, line: str, problem: s
         load(configure(a=f'url = {{ environment = "NO" }}\n{line}'))
 
 
-@pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # apprise's
-def test_a_test_message_by_mail(
-    configure: Configure, nowhere: str, free_port: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Mails:
-        def __init__(self) -> None:
-            self.found: list[str] = []
+class Mails:
+    """What an SMTP server got."""
 
-        async def handle_DATA(self, _server: object, _session: object, envelope: Any) -> str:  # noqa: N802 - aiosmtpd's
-            self.found.append(envelope.content.decode())
-            return "250 OK"
+    def __init__(self) -> None:
+        self.found: list[EmailMessage] = []
 
+    async def handle_DATA(self, _server: object, _session: object, envelope: Any) -> str:  # noqa: N802 - aiosmtpd's
+        self.found.append(message_from_bytes(envelope.content, policy=policy.default))
+        return "250 OK"
+
+
+@pytest.fixture
+def mails(free_port: int) -> Iterator[tuple[Mails, str]]:
+    """A server, and the URL of a target there."""
     mails = Mails()
     controller = Controller(mails, hostname="127.0.0.1", port=free_port)
     controller.start()
-    try:
-        mail = f"mailto://127.0.0.1:{free_port}/?from=mast@example.org&to=olga@example.org&mode=insecure"
-        config = configure(olga=f'url = "{mail}"')
-        assert main(["notify", "--cloud", str(config), "--test"]) == 0
-    finally:
-        controller.stop()
+    yield mails, f"mailto://127.0.0.1:{free_port}/?from=mast@example.org&to=olga@example.org&mode=insecure"
+    controller.stop()
+
+
+@pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # apprise's
+@pytest.mark.parametrize("form", ["", "&format=text", "&format=html"])
+def test_a_mail_has_the_lines_of_its_alerts_and_their_letters(
+    configure: Configure, mails: tuple[Mails, str], form: str
+) -> None:
+    server, url = mails
+    text = message([alert("a"), alert("b", "mast-2", detail="<b>5</b> < 6 & 7 *8*, :smile: \\n http://x/")])
+    assert len(text.body.splitlines()) == 2
+    assert Sender("olga", load(configure(olga=f'url = "{url}{form}"')))(text)
+    (mail,) = server.found
+    assert mail["Subject"] == text.title
+    parts = [part for part in mail.walk() if not part.is_multipart()]
+    assert parts
+    for part in parts:
+        shown = part.get_content()
+        if part.get_content_subtype() == "html":
+            # What a reader sees: breaks are lines, marks are nothing, and the rest are letters.
+            shown = re.sub("<[^>]+>", "", re.sub(r"\s*<br ?/?>\s*", "\n", shown))
+            shown = html.unescape(shown)
+        lines = [" ".join(line.split()) for line in shown.splitlines() if line.strip()]
+        assert lines == text.body.splitlines()
+
+
+@pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # apprise's
+def test_a_test_message_by_mail(
+    configure: Configure, nowhere: str, mails: tuple[Mails, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, url = mails
+    assert main(["notify", "--cloud", str(configure(olga=f'url = "{url}"')), "--test"]) == 0
     assert capsys.readouterr().out == "sent  olga\n"
-    assert "Subject: fieldgate: a test" in mails.found[0]
+    assert server.found[0]["Subject"] == "fieldgate: a test"
 
     config = configure(olga=f'url = "json://{nowhere}/secret"', nobody='url = "nonsense"')
     assert main(["notify", "--cloud", str(config), "--test"]) == 1

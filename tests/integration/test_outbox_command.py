@@ -15,22 +15,24 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
+from zstandard import ZstdCompressor
 
+from buffer import blocks
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.provision import provision_topics
 from cloud.kafka.topic_scan import read_books, read_revised
 from cloud.local.kafka_broker import LocalBroker
-from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord, Step, gateway_key
-from cloud.wire.reading_records import RUNS_TOPIC
+from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord, Step
+from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, EVENTS_TOPIC, RUNS_TOPIC
+from cloud.wire.site_records import SITES_TOPIC
 from gateway.calibration.history import kafka_record
 from gateway.cli import main
-from gateway.forwarding.record_codec import to_bytes
-from gateway.forwarding.seq_summary import summarise
+from gateway.forwarding.records import summarise, to_bytes
 from gateway.ports import Record
 from tests.support.config import config_text, cup, write_config
-from tests.support.mast import is_signed, records
+from tests.support.mast import records
 from tests.support.servers import eventually, fieldgate, unique_name
 from tests.unit.cloud.kafka.test_run_accounts import CUP, reading, run_record
 from tests.unit.cloud.wire.test_channel_records import RECORD
@@ -102,6 +104,27 @@ def arrived(kafka: LocalBroker, topic: str) -> Counter[tuple[int, bool]]:
         consumer.close()
 
 
+def test_what_waits_goes_to_the_prefix_that_the_config_has_now(place: Place, kafka: LocalBroker) -> None:
+    """Stored without a prefix, exported and drained with one, and imported with another."""
+    prefixes = [f"{unique_name(name)}." for name in ("north", "south")]
+    for prefix in prefixes:
+        provision_topics(kafka.bootstrap_servers, partitions=1, others=[place.topic], prefix=prefix)
+    text = place.config.read_text()
+    place.config.write_text(text.replace("[kafka]", f'[kafka]\nprefix = "{prefixes[0]}"'))
+    copy, everything = place.directory / "copy.db", {(seq, True): 1 for seq in range(1, 1001)}
+    assert place.fieldgate("export", str(copy), "-c", str(place.config)).returncode == 0
+    done = place.fieldgate("drain", "-c", str(place.config))
+    assert done.returncode == 0, done.stderr
+    assert place.stats()["records"] == 0
+    assert arrived(kafka, prefixes[0] + place.topic) == everything
+    send = ("import", str(copy), "--bootstrap-servers", kafka.bootstrap_servers, "-c", str(place.config))
+    assert place.fieldgate(*send, "--prefix", prefixes[1]).returncode == 0
+    assert arrived(kafka, prefixes[1] + place.topic) == everything
+    assert place.fieldgate(*send).returncode == 0
+    assert arrived(kafka, prefixes[0] + place.topic).total() == 2000
+    assert not arrived(kafka, place.topic)
+
+
 def test_stats_beside_the_one_who_writes(place: Place) -> None:
     outbox = SqliteOutbox(place.outbox)
     try:
@@ -152,6 +175,7 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
         assert done.stderr.splitlines() == [
             f"{count} records are in Kafka",
             "1 records wait for the clock: only the mast's daemon sends them",
+            f"by its first record this is the outbox of '{place.gateway}'",
         ]
     assert arrived(kafka, place.topic) == {(seq, True): 2 for seq in range(1, 1001)}
 
@@ -167,54 +191,91 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     assert "950 records are in Kafka" in done.stderr
 
 
-def test_what_has_to_be_signed_is_refused_or_signed(
+def test_a_cards_file_sends_in_no_others_name(
+    place: Place, kafka: LocalBroker, kafka_topic: Callable[..., str]
+) -> None:
+    """What a crafted file holds beside the mast's records: with the operator's login it could be written."""
+    own, victim = kafka_topic("acme.wind_speed"), unique_name("victim")
+    place.config.write_text(place.config.read_text().replace(place.topic, own))
+    status = {"gateway": victim, "state": "online", "run": "r1"}
+    forged = [
+        Record(COMMANDS_TOPIC, victim.encode(), b'{"action": "switch"}', ()),
+        Record(COMMANDS_TOPIC, place.gateway.encode(), b'{"action": "switch"}', ()),
+        Record(IDENTITIES_TOPIC, victim.encode(), b"{}", ()),
+        Record(ALERTS_TOPIC, victim.encode(), b"{}", ()),
+        Record("__consumer_offsets", b"x", b"{}", ()),
+        Record(own, b"x", b"{}", ()),
+        Record(RUNS_TOPIC, f"{victim}/r1".encode(), run_record(state="running", last=9, gateway=victim), ()),
+        Record(EVENTS_TOPIC, victim.encode(), b"{}", ()),
+        # The key isn't all that is read.
+        Record(EVENTS_TOPIC, place.gateway.encode(), json.dumps(status).encode(), ()),
+        Record(SITES_TOPIC, victim.encode(), b"{}", ()),
+    ]
+    event = Record(EVENTS_TOPIC, place.gateway.encode(), b'{"gateway": "%s"}' % place.gateway.encode(), ())
+    place.add(event, *forged)
+    topics = {each.topic for each in forged} - {"__consumer_offsets"}
+    before = {topic: sum(1 for _ in records(kafka.bootstrap_servers, [topic])) for topic in topics}
+    words = ("import", str(place.outbox), "--bootstrap-servers", kafka.bootstrap_servers)
+    # Without its config the usual topics of readings are all that it may send them to.
+    done = place.fieldgate(*words)
+    assert done.returncode == 1
+    assert "1,001 records are in Kafka" in done.stderr
+    assert "10 records were refused" in done.stderr
+    for name in (COMMANDS_TOPIC, IDENTITIES_TOPIC, ALERTS_TOPIC, "__consumer_offsets", own, RUNS_TOPIC):
+        assert name in done.stderr
+    assert victim in done.stderr
+    # With it, its topics are the config's.
+    again = place.fieldgate(*words, "-c", str(place.config))
+    assert "1,002 records are in Kafka" in again.stderr
+    assert "9 records were refused" in again.stderr
+    for topic in topics:
+        grown = sum(1 for _ in records(kafka.bootstrap_servers, [topic])) - before[topic]
+        assert grown == {EVENTS_TOPIC: 2, own: 1}.get(topic, 0), topic
+
+
+MEASURED = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
+"""
+
+
+def test_what_unpacks_to_a_gigabyte_takes_no_gigabyte(place: Place, kafka: LocalBroker) -> None:
+    payload = ZstdCompressor().compress(bytes(1 << 30))
+    head = blocks._head_checksum(5_001, 1, blocks.ZSTD, 0, b"")
+    bomb = (5_001, 1, blocks.ZSTD, 0, b"", head, blocks._checksum(head, payload), payload)
+    with sqlite3.connect(place.outbox) as connection:
+        connection.execute("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", bomb)
+    connection.close()
+    words = ("outbox", "import", str(place.outbox), "--bootstrap-servers", kafka.bootstrap_servers)
+    # Between: what this process has counts for its children too, until they are another program.
+    command = (sys.executable, "-c", MEASURED, sys.executable, "-m", "gateway.cli", *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "1,000 records are in Kafka" in done.stderr
+    assert "1 damaged blocks" in done.stderr
+    assert int(done.stdout.split()[-1]) < 200 << 10
+
+
+def test_records_of_another_mast_that_has_a_key_are_refused(
     place: Place, kafka: LocalBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stick, key = place.directory / "stick.db", gateway_key("m" * 32, place.gateway, 1)
+    stick = place.directory / "stick.db"
     shutil.copy(place.outbox, stick)
-    topic = IdentityTopic(kafka.bootstrap_servers, {}, 10)
-    record = IdentityRecord(place.gateway, 1, (Step(0, 1, signed=True),))
-    topic.write(record)
-    # One that was deleted is none.
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce(IDENTITIES_TOPIC, None, unique_name("gone").encode())
-    assert producer.flush(20) == 0
-    signed = signing(place.config.read_text(), key)
+    known = IdentityRecord(place.gateway, 1, (Step(0, 1),))
+    IdentityTopic(kafka.bootstrap_servers, {}, 10).write(known)
     stick.with_name("other").mkdir()
-    other = write_config(stick.with_name("other"), signed.replace(place.gateway, unique_name("mast")))
-
-    def bring(*options: str) -> tuple[int, list[str]]:
-        words = ("outbox", "import", str(stick), "--bootstrap-servers", kafka.bootstrap_servers)
-        code = main([*words, *options])
-        return code, capsys.readouterr().err.splitlines()
-
-    # Another mast's config has another key, and one that doesn't sign has none.
-    for options in ((), ("-c", str(place.config)), ("-c", str(other))):
-        assert bring(*options) == (
-            1,
-            [
-                "0 records are in Kafka",
-                f"fieldgate: each record of {place.gateway} must be signed: name its config, which has the "
-                "key, by -c; or accept its run first: "
-                f"fieldgate provision gateway {place.gateway} --accept-run r1",
-            ],
-        )
+    others = unique_name("mast")
+    other = write_config(stick.with_name("other"), place.config.read_text().replace(place.gateway, others))
+    words = ("outbox", "import", str(stick), "--bootstrap-servers", kafka.bootstrap_servers)
+    assert main([*words, "-c", str(other)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "0 records are in Kafka",
+        f"refused: 1,000 records to '{place.topic}' of '{place.gateway}'",
+        f"1,000 records were refused: {others} sends nothing there, or not by that name",
+    ]
     assert arrived(kafka, place.topic) == {}
-
-    place.config.write_text(signed)
-    assert bring("-c", str(place.config)) == (0, ["1,000 records are in Kafka"])
-    assert arrived(kafka, place.topic) == {(seq, True): 1 for seq in range(1, 1001)}
-    assert all(is_signed(message, key) for message in records(kafka.bootstrap_servers, [place.topic]))
-
-    # Of one whose run is accepted as it is.
-    topic.write(replace(record, runs=frozenset({"r1"}), unsigned=frozenset({"r1"})))
-    assert bring() == (0, ["1,000 records are in Kafka"])
-    assert arrived(kafka, place.topic).total() == 2000
-
-
-def signing(config: str, key: str) -> str:
-    """A config whose gateway signs its records."""
-    return config.replace("[gateway]", f'[gateway]\nidentity_key = "{key}"\nsign_records = true')
 
 
 def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
@@ -227,9 +288,6 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     assert "in use by another fieldgate" in refused.stderr
     assert "a running daemon drains it by itself" in refused.stderr
 
-    # Records of before there was a key are signed as they are sent.
-    key = gateway_key("m" * 32, place.gateway, 1)
-    place.config.write_text(signing(place.config.read_text(), key))
     done = place.fieldgate("drain", "-c", str(place.config))
     assert (done.returncode, done.stderr) == (0, "1,000 records sent and removed, 0 left\n")
     assert place.stats()["records"] == 0
@@ -239,11 +297,6 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     runs = {account.run: account for account in accounts}
     assert runs.pop("r1").in_kafka == 1000
     assert [(account.state, account.sampled) for account in runs.values()] == [("stopped", 0)]
-    # As everything that leaves, that record too.
-    assert all(is_signed(message, key) for message in records(kafka.bootstrap_servers, [place.topic]))
-    known = IdentityTopic(kafka.bootstrap_servers, {}, 10).read(place.gateway)
-    assert known.signature is not None
-    assert known.signature.is_by(key)
 
 
 def test_reports_which_topic_takes_nothing(place: Place) -> None:

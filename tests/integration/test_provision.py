@@ -33,7 +33,6 @@ EXPECTED = (
         "mqtt.battery_level",
     ),
     *("mqtt.state", "mqtt.raw", "gateway.events", "gateway.commands", "gateway.command-results"),
-    "gateway.support",
     *("gateway.alerts", "gateway.dead-letter", "gateway.status", "gateway.runs", "gateway.channels"),
     "gateway.sites",
     "gateway.identities",

@@ -14,7 +14,7 @@ from paho.mqtt import publish
 from cloud.wire.reading_records import format_time
 from gateway.clock.manual_time import ManualTime, TimeOffer
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.status import StatusServer, StatusSource, access_upload
+from gateway.status import StatusServer, StatusSource
 from gateway.status.control_socket import send_request
 from gateway.status.tokens import Gate
 from tests.support.browser import Chromium, Page
@@ -234,11 +234,8 @@ def test_a_lost_connection_is_shown_and_nothing_old_looks_live(mast: Mast, chrom
     assert page.run("document.querySelector('#gone').hidden")
 
 
-def test_a_phones_time_is_given_after_both_were_shown(
-    chromium: Chromium, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page against a server in this process, whose clock is a year behind; then an access file."""
-    monkeypatch.setattr(access_upload, "_WANTED_S", 600.0)
+def test_a_phones_time_is_given_after_both_were_shown(chromium: Chromium) -> None:
+    """The page against a server in this process, whose clock is a year behind."""
     behind_ms = 365 * 86_400_000
     booted_ms = time.time_ns() // 1_000_000 - 60_000
     offers = ManualTime(lambda: time.time_ns() - booted_ms * 1_000_000)
@@ -285,16 +282,5 @@ def test_a_phones_time_is_given_after_both_were_shown(
         # Once it isn't wanted any more, it isn't offered.
         status["clock_may_be_given"] = False
         assert eventually(lambda: page.run("document.querySelector('#clock-section').hidden"))
-        # An access file, as long as the command waits for one; nothing of it stays on the page.
-        assert page.run("document.querySelector('#access-section').hidden")
-        source.access.take()
-        eventually(lambda: not page.run("document.querySelector('#access-section').hidden"))
-        page.run("document.querySelector('#access-text').value = 'gateway = 1'")
-        page.click("#access button")
-        assert eventually(source.access.take, 20) == "gateway = 1"
-        source.access.answer(None)
-        page.see("#access-answer", until=lambda shown: shown == "The access file is in its place.")
-        assert page.run("document.querySelector('#access-text').value") == ""
-        assert eventually(lambda: page.run("document.querySelector('#access-section').hidden"))
     finally:
         server.stop()

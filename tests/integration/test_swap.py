@@ -26,7 +26,7 @@ def swap(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def swaps(kafka: str, name: str) -> list[dict[str, Any]]:
     events = [json.loads(each.value() or b"") for each in records(kafka, ["gateway.events"])]
-    return [each for each in events if (each["gateway"], each["event"]) == (name, "sensor-swapped")]
+    return [each for each in events if (each["gateway"], each.get("event")) == (name, "sensor-swapped")]
 
 
 def test_a_daemon_takes_it_over_or_reports_why_not(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from tests.support.servers import eventually
+from tests.support.terminal import Person, at_a_terminal
 
 TOOL: Final = Path(os.environ.get("FIELDGATE_PI") or Path(__file__).parent / "emulator" / "pi")
 
@@ -68,6 +71,13 @@ class Pi:
         )  # fmt: skip
         assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    @contextmanager
+    def at_a_terminal(self, command: str) -> Iterator[Person]:
+        """A command with which the installer has a dialogue, over ssh."""
+        words: list[str | Path] = [TOOL, "--work", self.work, "ssh", "--user", "pi", "--tty", command]
+        with at_a_terminal(words, 300) as person:
+            yield person
 
     def status(self) -> dict[str, Any]:
         """What the running daemon reports of itself; empty while there is none."""

@@ -7,7 +7,6 @@ docs/results/pipeline-faults.csv.
 from __future__ import annotations
 
 import random
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,21 +16,17 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading
-from spark_jobs.jobs import ingest
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import READINGS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks import readings
 from spark_jobs.streaming.checkpoint import CheckpointError, check_checkpoint
 from spark_jobs.streaming.query import Job
 from tests.faults.results import PIPELINE, Results
 from tests.spark.programs import Flow, assert_tables_hold, jobs_program, submitted_program, wait_for_rows
-from tests.spark.records import contents, identities, reading, rows_of
+from tests.spark.records import contents, identities, reading
 from tests.spark.running import run_to_end, started
 from tests.support.servers import unique_name
 
@@ -184,7 +179,7 @@ def test_damaged_checkpoints_are_named_and_not_needed(
             (file.with_name(f".{file.name}.crc")).unlink(missing_ok=True)
             file.unlink() if damage is None else file.write_bytes(damage)
             with pytest.raises(CheckpointError) as refused:
-                check_checkpoint(spark, place, "ingest", 1)
+                check_checkpoint(spark, place, "ingest")
             assert f"checkpoint file {file} can't be read" in str(refused.value)
             assert f"move {checkpoint} away" in str(refused.value)
             shutil.rmtree(checkpoint)
@@ -236,50 +231,3 @@ def test_a_lake_that_is_older_than_its_checkpoints_is_refused_and_whole_without_
         shutil.rmtree(place.checkpoints)
         _finish(spark, place)
         assert_tables_hold(place, produced)
-
-
-def test_a_newer_checkpoint_is_refused_and_an_older_one_left_alone(
-    spark: SparkSession, place: Settings
-) -> None:
-    newer = Path(place.checkpoint("ingest", 2))
-    newer.mkdir(parents=True)
-    with pytest.raises(CheckpointError, match=re.escape(f"{newer} is of a newer version of ingest")):
-        check_checkpoint(spark, place, "ingest", 1)
-    check_checkpoint(spark, place, "ingest", 2)
-    check_checkpoint(spark, place, "ingest", 3)
-
-
-def test_tables_of_an_older_version(
-    spark: SparkSession,
-    place: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    full: bool,
-    record_result: RecordResult,
-) -> None:
-    """Without columns that came later; with its checkpoints, then with one of them lost."""
-    if not full:
-        pytest.skip("only with --full: test_merge.py adds columns, test_statistics_job.py loses a checkpoint")
-    later = {"latitude", "longitude", "altitude_m"}
-    old = replace(
-        READINGS, schema=StructType([field for field in READINGS.schema if field.name not in later])
-    )
-    all_columns = readings._Batch.readings_frame
-    with monkeypatch.context() as older:
-        for module in ("jobs.statistics", "sinks.readings"):
-            older.setattr(f"spark_jobs.{module}.READINGS", old)
-        # The lease makes the tables, before the job does.
-        tables = tuple(old if table is READINGS else table for table in ingest.TABLES)
-        older.setattr(ingest, "TABLES", tables)
-        older.setattr(readings._Batch, "readings_frame", lambda batch: all_columns(batch).drop(*later))
-        produced = _produce(place, range(1, 91))
-        _finish(spark, place)
-    assert not later & rows_of(place, "readings")[0].keys()
-    produced |= _produce(place, range(61, 151))
-    _finish(spark, place)
-    assert_tables_hold(place, produced)
-    shutil.rmtree(Path(place.checkpoint("statistics-60s")).parent)
-    produced |= _produce(place, range(61, 201))
-    _finish(spark, place)
-    assert_tables_hold(place, produced)
-    assert later < rows_of(place, "readings")[0].keys()
-    record_result(place, len(produced))

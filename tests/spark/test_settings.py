@@ -133,6 +133,21 @@ def test_settings_of_a_file(cloud: Path) -> None:
     assert "hidden" not in repr(settings)
 
 
+def test_a_prefix_is_before_each_topic_those_of_options_too(cloud: Path) -> None:
+    cloud.write_text(CLOUD.replace("[kafka]", "[kafka]\nprefix = 'a-b.'").replace("topics =", "# topics ="))
+    settings = parse_run(["all", "--cloud", str(cloud), "--raw-topic", "plant"])
+    assert (settings.prefix, settings.raw_topic, settings.sites_topic) == (
+        "a-b.",
+        "a-b.plant",
+        "a-b.gateway.sites",
+    )
+    for topic in ("a-b.mqtt.co2", "a-b.gateway.dead-letter"):
+        assert re.fullmatch(settings.topic_pattern, topic)
+    for topic in ("mqtt.co2", "gateway.dead-letter", "a-bxmqtt.co2", "a-b.mqtt.raw", "a-b.a-b.mqtt.co2"):
+        assert not re.fullmatch(settings.topic_pattern, topic)
+    assert not any("prefix" in name for name in settings.kafka_options())
+
+
 def test_options_win_over_the_file(cloud: Path) -> None:
     argv = ["all", "--cloud", str(cloud), "--bootstrap-servers", "h:1", "--lake", "/l", "--interval", "10m"]
     settings = parse_run(

@@ -18,9 +18,8 @@ from gateway.clock.hold import ClockHold
 from gateway.config.model import MqttConfig
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Call, Inbox
-from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.state import State
+from gateway.forwarding.state import Pace, State
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from cloud.importing.command import run
+from cloud.lake.tables import open_lake
 
 MAPPING: Final = """
 [file]
@@ -69,3 +72,17 @@ def file_in(folder: Path, rows: Iterable[str], name: str = "logger.csv", header:
     path = folder / name
     path.write_text("\r\n".join([header, *rows, ""]))
     return path
+
+
+def imported(
+    folder: Path, *files: Path, mapping: str = MAPPING, code: int = 0, more: Iterable[str] = ()
+) -> None:
+    """Runs the command over ``folder/lake``."""
+    options = ["--mapping", str(mapping_in(folder, mapping)), "--lake", str(folder / "lake"), *more]
+    assert run([*options, *map(str, files)]) == code
+
+
+def asked(folder: Path, sql: str) -> list[tuple[Any, ...]]:
+    """A query's answer."""
+    with open_lake(folder / "lake") as lake:
+        return lake.execute(sql).fetchall()

@@ -12,18 +12,16 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from paho.mqtt import subscribe
 
 from buffer.reader import OutboxReader
 from cloud.local.process import free_port
-from cloud.wire.signatures import signature
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.records import from_bytes
 from tests.support.config import write_config
 from tests.support.servers import eventually, unique_name
 
@@ -206,14 +204,6 @@ def published(kafka: str, topic: str, gateway: str, outbox: Path) -> list[dict[s
         waiting = [from_bytes(stored) for _, stored in reader.records()]
     values += [record.value for record in waiting if record.topic == topic]
     return [record for record in map(json.loads, values) if record.get("gateway") == gateway]
-
-
-def is_signed(message: Message, key: str) -> bool:
-    """Whether a gateway with this key has signed it."""
-    headers = cast("list[tuple[str, bytes]]", message.headers())
-    digest = sha256(message.value() or b"").digest()
-    found = signature(message.topic() or "", message.key(), digest, headers)
-    return found is not None and found.is_by(key)
 
 
 def _ends(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Modbus devices of another project, modbus-tk, in a process of its own: ``simulated`` starts one.
 
-Unit 1 has holding and input registers 0 to 99. The program's arguments are a serial port, or a TCP port on
-this machine, and the words from register 0 on; each line on its standard input sets them anew.
+Unit 1 has holding and input registers 0 to 99, and coils and discrete inputs of which each third is on. The
+program's arguments are a serial port, or a TCP port on this machine, and the words from register 0 on; each
+line on its standard input sets them anew.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ def main(where: str, words: str) -> None:
     unit.add_block("input", defines.ANALOG_INPUTS, 0, REGISTERS)
     unit.set_values("holding", 0, [int(word) for word in words.split(",")])
     unit.set_values("input", 0, [REGISTERS - at for at in range(REGISTERS)])
+    for name, kind in (("coil", defines.COILS), ("discrete", defines.DISCRETE_INPUTS)):
+        unit.add_block(name, kind, 0, REGISTERS)
+        unit.set_values(name, 0, [int(at % 3 == 0) for at in range(REGISTERS)])
     server.start()
     if where.isdigit():
         eventually(lambda: socket.create_connection(("127.0.0.1", int(where)))).close()

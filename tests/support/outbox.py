@@ -8,11 +8,11 @@ import weakref
 from pathlib import Path
 
 from buffer.drops import OnDrop, ignore
+from buffer.outbox_file import Limits
 from buffer.reader import OutboxReader
-from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.wire.reading_records import InvalidReading, parse_reading
-from gateway.forwarding.record_codec import from_bytes
+from gateway.forwarding.records import from_bytes
 
 _NO_LIMITS = Limits()
 

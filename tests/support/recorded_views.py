@@ -421,7 +421,12 @@ def write_mast(lake: Path) -> None:
         for name, kind in (
             *(
                 (each, pa.float64())
-                for each in ("turbulence_intensity", "wind_power_density", "pair_difference")
+                for each in (
+                    "turbulence_intensity",
+                    "wind_power_density",
+                    "pair_difference",
+                    "insolation_by_channel",
+                )
             ),
             ("inputs", pa.string()),
         )

@@ -6,8 +6,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from spark_jobs.alerting.rules import Rules
-from spark_jobs.alerting.rules_file import load_rules
+from spark_jobs.alerting.rules import Rules, load_rules
 
 
 def rules_of(text: str) -> Rules:

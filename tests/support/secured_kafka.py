@@ -17,7 +17,7 @@ from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from cloud.local.kafka_broker import LocalBroker
+from cloud.local.kafka_broker import LocalBroker, jar_directory
 from cloud.local.process import free_port
 
 _SECURITY: Final = """\
@@ -136,6 +136,19 @@ class SecuredBroker(LocalBroker):
             AclPermissionType.ANY,
         )  # fmt: skip
         self._each(lambda admin: admin.delete_acls([everything]))
+
+    def kafka_configs(self, *arguments: str) -> str:
+        """Run Kafka's own ``kafka-configs``."""
+        command = self._java(jar_directory("kafka"), "kafka.admin.ConfigCommand", *arguments)
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+    def set_rate(self, client: str, rate: int) -> None:
+        """Set the quota of every user's clients of one id, in bytes a second."""
+        self.kafka_configs(
+            "--bootstrap-server", self.bootstrap_servers, "--alter", "--entity-type", "users",
+            "--entity-default", "--entity-type", "clients", "--entity-name", client,
+            "--add-config", f"producer_byte_rate={rate}",
+        )  # fmt: skip
 
     def _each(self, request: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> None:
         # Named, or it would be gone before the broker answers.

@@ -137,7 +137,7 @@ _REASONS: Final[Mapping[str, _Reason]] = {
     "shadow": _why_no_shadow, "irradiance": _needs_rows(lambda view: (view.sun,)),
     "insolation": _why_no_insolation, "rain": _why_no_rain, "recovery": _why_no_recovery,
 }  # fmt: skip
-"""By the chart's name: of a view and the chart's rows."""
+"""What says why a chart is empty, by its name, from a view and the chart's rows."""
 
 
 def why_no_numbers(view: View, found: Mapping[str, Any]) -> dict[str, str]:

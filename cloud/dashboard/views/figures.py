@@ -14,7 +14,7 @@ from cloud.masts.reading import Frame
 _COMPASS: Final = ("N", "NNE", "NE", "ENE", "E", "ESE", "SE", "SSE",
                    "S", "SSW", "SW", "WSW", "W", "WNW", "NW", "NNW")  # fmt: skip
 _RATED_MPS: Final = 15.0
-"""At which IEC 61400-1 names its classes of turbulence."""
+"""The speed at which IEC 61400-1 names its classes of turbulence."""
 _SUMS: Final = ("precipitation", "energy")
 
 
@@ -198,4 +198,4 @@ FIGURES: Final[dict[str, Callable[[Frame], str]]] = {
     "pair": of_pair, "shadow": of_shadow, "irradiance": of_irradiance, "insolation": of_insolation,
     "rain": of_rain, "recovery": of_recovery,
 }  # fmt: skip
-"""By the chart's name in its address; ``of_diurnal`` needs the channel's unit too."""
+"""The charts by their name in the address; ``of_diurnal`` needs the channel's unit too."""

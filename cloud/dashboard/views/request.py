@@ -7,7 +7,7 @@ from typing import Final
 
 from cloud.dashboard.frame import address, end_ms, moment, time_ms
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS, masts, read_mast
+from cloud.masts.mast import DAY_MS, MOST_CHANNELS, masts, read_mast
 from cloud.masts.numbers import View
 from cloud.masts.reading import LakeReader, Span
 
@@ -34,7 +34,7 @@ class Request:
 
 def open_view(reader: LakeReader, request: Request) -> View:
     """The statistics that an address asks for. Raises Missing, CloudError."""
-    mast = read_mast(reader, request.gateway)
+    mast = read_mast(reader, request.gateway, most=MOST_CHANNELS, wanted=request.channel)
     channel = mast.named(request.channel)
     if channel is None:
         known = masts(reader)
@@ -51,5 +51,5 @@ def open_view(reader: LakeReader, request: Request) -> View:
     if begin >= end:
         raise CloudError(f"Nothing from {moment(begin)} to {moment(end)}: the mast's statistics are from "
                          f"{moment(mast.begin_ms)} to {moment(mast.end_ms)}.")  # fmt: skip
-    span = Span(request.gateway, interval_s, max(begin, mast.begin_ms), end, request.is_clean)
+    span = Span(request.gateway, interval_s, max(begin, mast.begin_ms), end, request.is_clean, mast.chosen)
     return View(mast, reader, span, channel)

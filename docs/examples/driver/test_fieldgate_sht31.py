@@ -8,7 +8,7 @@ import pytest
 from fieldgate_sht31 import TYPE, EmulatedSht31, Sht31, Sht31Options, crc8, decode
 
 from drivers.conformance import CHECKS, Subject
-from drivers.emulation.i2c import EmulatedI2c
+from drivers.emulation.board import EmulatedI2c
 from drivers.interface import BoardError, ChecksumError, ReadError
 
 

@@ -287,7 +287,7 @@ def check_twins(
 
 _HANDS_CAUSE: Final = frozenset({"OVER_RANGE", "UNDER_RANGE"})
 _MOST_BAD: Final = 1 / 3
-"""Of the readings may be bad: a DHT11 misses one now and then."""
+"""The share of readings that may be bad: a DHT11 misses one now and then."""
 
 
 def _fault(rows: Sequence[Row], *, provoked: bool = False) -> str | None:

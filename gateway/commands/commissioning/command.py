@@ -1,14 +1,23 @@
-"""``fieldgate commission``: every sensor with the installer, then the gateway, then a signed report."""
+"""``fieldgate commission``: every sensor with the installer, then the gateway, then a signed report.
+
+The checks of the gateway read the running daemon's own status (``/api/status``): whether readings leave,
+where they wait, whether its clock is set. The report is JSON for programs and Markdown for people, with one
+hash.
+"""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
+from typing import Any, Final, NamedTuple
 
 from drivers.interface import DriverError
+from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
 from gateway.commands.arguments import (
     FAILED,
     INTERRUPTED,
@@ -22,16 +31,8 @@ from gateway.commands.arguments import (
     os_problem,
     without_logs,
 )
+from gateway.commands.calibrations import standing
 from gateway.commands.commissioning.checks import GOOD, Result
-from gateway.commands.commissioning.gateway_checks import gateway_checks, not_in_force
-from gateway.commands.commissioning.report import (
-    EVENT,
-    Report,
-    event_fields,
-    faults_of,
-    make_report,
-    markdown,
-)
 from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.terminal import Terminal
 from gateway.commands.commissioning.walkthrough import Walk
@@ -43,6 +44,201 @@ from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, daemon_status
 from gateway.system.host import installed_version
 from gateway.system.times import now_text
+
+VERSION: Final = 1
+EVENT: Final = "commissioned"
+_PLATE: Final = ("name", "driver", "model", "serial", "certificate", "lab", "height_m", "boom_deg")
+
+Found = tuple[str, Mapping[str, Result]]
+"""A sensor's name and its results by check."""
+
+
+class Report(NamedTuple):
+    """What was found, signed. ``sha256`` is that of ``content``, the JSON file's bytes.
+
+    ``ok``: nothing is wrong, and nothing requested was left out.
+    """
+
+    ok: bool
+    fields: Mapping[str, Any]
+    content: bytes
+    sha256: str
+
+
+def faults_of(found: Iterable[Found]) -> list[str]:
+    """What isn't well, one sentence each."""
+    return [
+        f"{name}: {check}: {'; '.join(filter(None, (each.note, each.words)))}"
+        for name, checks in found
+        for check, each in checks.items()
+        if each.outcome not in GOOD
+    ]
+
+
+def make_report(
+    config: Config, sensors: Iterable[Found], gateway: Mapping[str, Result], signed: Mapping[str, str]
+) -> Report:
+    """The report of these sensors; ``complete`` where they are all of the config's.
+
+    ``signed``: signed_by, signed_at, started, readings_from (the daemon or the board itself), version and
+    config_sha256.
+    """
+    found = list(sensors)
+    by_name = {sensor.name: sensor for sensor in config.sensors}
+    faults = faults_of([*found, ("gateway", gateway)])
+    fields = {
+        "v": VERSION,
+        "gateway": config.gateway.id,
+        "ok": not faults,
+        "complete": {name for name, _ in found} == set(by_name),
+        **signed,
+        "board": config.board.kind,
+        "latitude": config.gateway.latitude,
+        "longitude": config.gateway.longitude,
+        "elevation_m": config.gateway.elevation_m,
+        "faults": faults,
+        "sensors": [{**_plate(by_name[name]), "checks": _checks(checks)} for name, checks in found],
+        "gateway_checks": _checks(gateway),
+    }
+    content = (json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode()
+    return Report(not faults, fields, content, hashlib.sha256(content).hexdigest())
+
+
+def _plate(sensor: SensorConfig) -> dict[str, Any]:
+    plate = {
+        **{key: getattr(sensor, key) for key in _PLATE},
+        "calibrated": None if sensor.calibrated is None else str(sensor.calibrated),
+        **{key: getattr(sensor.options, key, None) for key in ("pin", "slope", "offset")},
+    }
+    return {key: value for key, value in plate.items() if value is not None}
+
+
+def _checks(checks: Mapping[str, Result]) -> list[dict[str, Any]]:
+    return [{"check": check, **asdict(each)} for check, each in checks.items()]
+
+
+def markdown(report: Report) -> str:
+    """For people, and for a printer."""
+    fields = report.fields
+    lines = [
+        f"# Commissioning of {fields['gateway']}",
+        "",
+        f"**{'All passed' if report.ok else 'Faults noted'}**"
+        + ("" if fields["complete"] else ", not all sensors"),
+        "",
+        f"Signed by {_plain(fields['signed_by'])}, {fields['signed_at']} (begun {fields['started']}).",
+        f"Readings from the {fields['readings_from']}, board {fields['board']}, "
+        f"fieldgate {fields['version']}.",
+    ]
+    if fields["faults"]:
+        lines += ["", "## Faults", "", *(f"- {_plain(each)}" for each in fields["faults"])]
+    for sensor in fields["sensors"]:
+        plate = ", ".join(f"{key} {value}" for key, value in sensor.items() if key not in ("name", "checks"))
+        lines += ["", f"## {sensor['name']}", "", _plain(plate), "", *_rows(sensor["checks"])]
+    lines += ["", "## Gateway", "", *_rows(fields["gateway_checks"])]
+    lines += [
+        "",
+        f"sha256 of the JSON: {report.sha256}",
+        f"sha256 of the config: {fields['config_sha256']}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rows(checks: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [
+        f"- {each['check']}: **{each['outcome']}**, {_plain(each['words'])}"
+        + (f"; note: {_plain(each['note'])}" if each["note"] else "")
+        for each in checks
+    ]
+
+
+def _plain(text: str) -> str:
+    """What a person typed, on one line and without Markdown's signs."""
+    return "".join(f"\\{char}" if char in "\\`*_<>[]|#" else char for char in " ".join(text.split()))
+
+
+def event_fields(report: Report, file: str) -> dict[str, Any]:
+    """The event for the cloud: the outcome at a glance, and the whole report."""
+    glance = {key: report.fields[key] for key in ("ok", "complete", "signed_by", "faults")}
+    return {**glance, "file": file, "sha256": report.sha256, "report": report.fields}
+
+
+_LIVE_ACK_S: Final = 30.0
+"""Live, something is confirmed each second; a metered uplink confirms a batch every ``batch_s``."""
+_FEW_DAYS: Final = 7.0
+_HOT_CELSIUS: Final = 80.0
+_NOT_RUNNING: Final = "the daemon doesn't run: sudo systemctl enable --now fieldgate"
+
+
+def gateway_checks(
+    config: Config, status: Mapping[str, Any] | None, stale: Sequence[str]
+) -> Iterator[tuple[str, Result]]:
+    """Check and result, in order. Pure.
+
+    ``stale`` are channels that the daemon measures with other figures than the config's.
+    """
+    if status is None:
+        yield "daemon", Result("fault", _NOT_RUNNING)
+        return
+    yield "daemon", _daemon(status)
+    reload = f"the daemon has other figures for {', '.join(stale)}: sudo systemctl reload fieldgate"
+    yield "calibrations", _result(not stale, "the daemon measures with the config's", reload)
+    connected = bool(status.get("mqtt_connected"))
+    yield "broker", _result(connected, "local broker connected", "no connection to the local broker")
+    yield "uplink", _uplink(config, status)
+    yield "outbox", _outbox(status)
+    synced = status.get("clock") == "synced"
+    yield "clock", _result(synced, "synchronised", "not synchronised: readings wait for it")
+
+
+def not_in_force(config: Config) -> list[str]:
+    """Channels whose calibration the daemon hasn't taken over, by its own history."""
+    try:
+        known = standing(read_history(history_path(config)), channel_records(config))
+    except UnreadableHistory:
+        return ["every sensor"]
+    return list(dict.fromkeys(each.record.channel for each in known if "reload" in each.state))
+
+
+def _result(good: bool, words: str, otherwise: str | None = None) -> Result:
+    return Result("passed", words) if good else Result("fault", otherwise or words)
+
+
+def _daemon(status: Mapping[str, Any]) -> Result:
+    if error := (status.get("config") or {}).get("error"):
+        return Result("fault", f"it has refused the config file as it is now: {error}")
+    if hung := status.get("sensors_hung"):
+        return Result("fault", f"hangs: {', '.join(hung)}")
+    machine = status.get("machine") or {}
+    celsius = machine.get("cpu_celsius")
+    if celsius is not None and celsius >= _HOT_CELSIUS:
+        return Result("fault", f"the processor is at {celsius:.0f} °C: shade or vent the box")
+    uptime_s = status.get("uptime_s", 0)
+    return Result("passed", f"runs, version {machine.get('version')}, since {uptime_s:.0f} s")
+
+
+def _uplink(config: Config, status: Mapping[str, Any]) -> Result:
+    if parked := status.get("parked_topics"):
+        topics = ", ".join(map(str, parked))
+        return Result("fault", f"Kafka takes nothing for {topics}: missing topic or right")
+    ago_s = status.get("kafka_confirmed_ago_s")
+    limit_s = _LIVE_ACK_S + (2 * config.uplink.batch_s if config.uplink.mode == "metered" else 0.0)
+    if ago_s is None:
+        return Result("fault", f"Kafka has confirmed nothing so far ({config.kafka.bootstrap_servers})")
+    words = f"Kafka's last acknowledgement {ago_s:.0f} s ago"
+    return Result("passed" if ago_s <= limit_s else "fault", words, {"acknowledged_ago_s": float(ago_s)})
+
+
+def _outbox(status: Mapping[str, Any]) -> Result:
+    if problem := status.get("outbox_problem"):
+        return Result("fault", f"can't be written: {problem}")
+    waiting = f"{status.get('outbox_records', 0):,} records wait"
+    days = status.get("outbox_days_left")
+    if days is None:
+        return Result("passed", waiting)
+    words = f"{waiting}; room for {days:.1f} days without uplink"
+    return Result("passed" if days >= _FEW_DAYS else "fault", words, {"days": days})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -243,7 +243,7 @@ def _hands_off(sensor: SensorConfig, instruction: str, names: tuple[str, ...], c
 def _readings(
     sensor: SensorConfig, names: Sequence[str], count: int = 2
 ) -> Callable[[Sequence[Window]], bool]:
-    """So many readings with a value are there; of a slow sensor one."""
+    """Waits for so many readings with a value; for one of a slow sensor."""
     wanted = count if sensor.interval_s <= _PATIENCE_S else 1
     return lambda seen: all(
         sum(row.value is not None for row in seen[-1].get(name, ())) >= wanted for name in names

@@ -127,7 +127,7 @@ class Walk:
         return replace(result, outcome="fault", note=self._words("What is wrong?"))
 
     def _words(self, question: str) -> str:
-        """At least a word: a fault without a description isn't found again."""
+        """Requires a word at least: a fault without a description isn't found again."""
         while not (answer := self.terminal.prompt(question)):
             self.terminal.show("In a few words, please.")
         return answer

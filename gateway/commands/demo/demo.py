@@ -19,12 +19,10 @@ from cloud.kafka.topic_scan import read_books
 from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.arguments import CommandError
-from gateway.commands.demo.accounting import Lake, sampled
-from gateway.commands.demo.device import CabinetThermometer
-from gateway.commands.demo.fleet import FleetHistory
+from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing, sampled
 from gateway.commands.demo.layout import Layout
-from gateway.commands.demo.observer import Observer, kafka_records, missing
 from gateway.commands.demo.options import MAST, Options
+from gateway.commands.demo.surroundings import CabinetThermometer, FleetHistory
 from gateway.commands.demo.view import Picture, View
 from gateway.config import Config
 from gateway.config.kafka import wanted_topics

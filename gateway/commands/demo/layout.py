@@ -15,8 +15,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port, listening
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.commands.demo.options import Options
-from gateway.commands.demo.program import Program
-from gateway.commands.demo.supervision import Part, Stack
+from gateway.commands.demo.supervision import Part, Program, Stack
 
 _PYTHON: Final = (sys.executable, "-P", "-m")
 """Runs a module of ours, whatever folders are where the demo is started."""
@@ -50,6 +49,7 @@ class Layout:
             "mqtt.host": self.mosquitto.host,
             "mqtt.port": self.mosquitto.port,
             "kafka.bootstrap_servers": self.kafka.bootstrap_servers,
+            "kafka.prefix": "",
             # A registry isn't among what the demo starts.
             "kafka.format": "json",
             "outbox.path": str(self.outbox),

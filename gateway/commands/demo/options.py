@@ -41,7 +41,7 @@ class Options:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Self:
-        """From the command line."""
+        """Reads the command line."""
         interval = arguments.interval or (_FLEET_INTERVAL if arguments.fleet else "1m")
         return cls(**{**vars(arguments), "overrides": dict(arguments.overrides), "interval": interval})
 

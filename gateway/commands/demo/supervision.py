@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from pathlib import Path
 
-from cloud.backoff import backoff_s
 from cloud.errors import CloudError
-from cloud.local.process import last_lines
+from cloud.local.process import Child, last_lines
 from cloud.local.server import LocalProgram
 from gateway.commands.arguments import CommandError
 
 log = logging.getLogger(__name__)
-
-_SHORT_LIFE_S: Final = 10.0
-_MOST_SHORT_LIVES: Final = 5
-"""After so many starts in a row that lasted no time, another one is no help."""
-_LONGEST_BACKOFF_S: Final = 8.0
 
 
 class State(StrEnum):
@@ -31,6 +26,43 @@ class State(StrEnum):
     UP = "up"
     DOWN = "down"
     STOPPED = "stopped"
+
+
+class Program(LocalProgram):
+    """Runs ``command()``; ``ready`` decides by what it logged since its start whether it is up.
+
+    The command is requested at each start, so that a restart can differ from the first one.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[], Sequence[str]],
+        log: Path,
+        ready: Callable[[str], bool],
+        environment: Mapping[str, str] | None = None,
+        *,
+        start_timeout_s: float = 60.0,
+        stop_timeout_s: float = 15.0,
+    ) -> None:
+        super().__init__(log)
+        self.start_timeout_s, self.stop_timeout_s = start_timeout_s, stop_timeout_s
+        self._command = command
+        self._ready = ready
+        self._environment = environment
+        self._log_start = 0
+
+    def _spawn(self) -> Child:
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        # SIGTERM: when the demo is killed, the gateway still stores what is in memory.
+        return Child(
+            self._command(), self.log, environment=self._environment, parent_death_signal=signal.SIGTERM
+        )
+
+    def answers(self) -> bool:
+        """True when it is up."""
+        with self.log.open("rb") as file:
+            file.seek(self._log_start)
+            return self._ready(file.read().decode(errors="replace"))
 
 
 @dataclass(slots=True)
@@ -45,7 +77,6 @@ class Part:
     restarts: int = field(init=False, default=0)
     changed_s: float = field(init=False, default=0.0)
     _prepared: bool = field(init=False, default=False)
-    _short_lives: int = field(init=False, default=0)
 
     def enter(self, state: State, now_s: float) -> None:
         """Change the state."""
@@ -59,21 +90,13 @@ class Part:
         self.enter(State.UP, now_s)
 
     def died(self, why: str, now_s: float) -> None:
-        """It ended by itself. Raises CommandError where restarting is no use."""
-        # At the very start it is the setup that is wrong, and trying again only hides it.
-        lived_s = now_s - self.changed_s if self.state is State.UP else 0.0
-        self._short_lives = 0 if lived_s > _SHORT_LIFE_S else self._short_lives + 1
-        if not self._prepared or self._short_lives > _MOST_SHORT_LIVES:
+        """It ended by itself. Raises CommandError before it ever answered: then the setup is wrong."""
+        if not self._prepared:
             raise CommandError(
                 f"{self.name} {why}; the end of {self.component.log}:\n{last_lines(self.component.log)}"
             )
         log.warning("event=demo.component_died name=%s why=%s", self.name, why)
         self.enter(State.DOWN, now_s)
-
-    @property
-    def extra_s(self) -> float:
-        """What a restart waits on top: nothing the first time."""
-        return backoff_s(self._short_lives - 1, 1.0, _LONGEST_BACKOFF_S) if self._short_lives > 1 else 0.0
 
 
 class Stack:
@@ -119,7 +142,7 @@ class Stack:
                     part.died(f"was not up after {component.start_timeout_s:g} s", now_s)
             case State.UP if code is not None:
                 part.died(f"ended with {code}", now_s)
-            case State.DOWN if now_s - part.changed_s >= self._restart_after_s + part.extra_s:
+            case State.DOWN if now_s - part.changed_s >= self._restart_after_s:
                 part.restarts += 1
                 self._launch(part)
             case _:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gateway.commands.demo.observer import Observation, kafka_records
+from gateway.commands.demo.accounting import Observation, kafka_records
 from gateway.commands.demo.supervision import State
 from gateway.commands.reading_rows import channel_table, channels_of
 

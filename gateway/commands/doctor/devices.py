@@ -43,7 +43,7 @@ class Needs:
 
 
 def needs(sensors: Iterable[SensorConfig]) -> Needs:
-    """By the sensors' own claims."""
+    """Collects what the sensors claim to need."""
     wired = Needs({}, {})
     ports: set[str] = set()
     for sensor in sensors:

@@ -149,8 +149,7 @@ def identity(config: Config) -> Finding:
     """Whether the cloud can tell that readings are this gateway's."""
     if config.gateway.identity_key is None:
         return Finding("identity", "ok", "its runs don't prove themselves: there is no gateway.identity_key")
-    signed = ", and sign each record" if config.gateway.sign_records else ""
-    return Finding("identity", "ok", f"its runs prove themselves by gateway.identity_key{signed}")
+    return Finding("identity", "ok", "its runs prove themselves by gateway.identity_key")
 
 
 def clock(config: Config) -> Finding:
@@ -163,5 +162,8 @@ def clock(config: Config) -> Finding:
         found = "not synchronised: readings wait in the outbox"
     else:
         found = 'not synchronised, and trusted: clock.trust = "always"'
-    remedy = "see timedatectl, chronyc tracking; a mast without network needs GPS or a clock chip"
+    remedy = (
+        "see timedatectl, chronyc tracking; a mast without a time server needs GPS or a clock chip, or until"
+        " the next boot your phone's time: sudo fieldgate phone"
+    )
     return Finding("clock", "warning", found, remedy)

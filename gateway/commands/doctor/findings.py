@@ -13,6 +13,7 @@ SLOW_UPLINK: Final = (
     "a longer one spares it"
 )
 """What follows from Kafka's latency."""
+TAKEN_OVER: Final = "another gateway with this id takes its MQTT session again and again: a cloned SD card?"
 SITE_MOVED: Final = "the mast was moved: by GPS it is {:,} m from [site]"
 SITE_REMEDY: Final = "give [site] its new position, and as valid_from the day since when"
 

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, describe_cluster
@@ -18,40 +18,52 @@ from gateway.config import Config
 from gateway.config.kafka import open_templates, wanted_topics
 
 _MQTT_TIMEOUT_S: Final = 3.0
+_SETTINGS: Final = {"Retain not supported": "retain_available true", "QoS not supported": "max_qos 2"}
 
 
 def broker(config: Config) -> Finding:
-    """Whether Mosquitto accepts the gateway."""
+    """Whether Mosquitto accepts the gateway, with a last will such as the daemon's: retained, at QoS 1."""
     address = f"{config.mqtt.host}:{config.mqtt.port}"
-    reasons: SimpleQueue[str] = SimpleQueue()
-
-    def connected(_client: object, _data: object, _flags: object, reason: object, _more: object) -> None:
-        reasons.put(str(reason))
-
-    client = Client(CallbackAPIVersion.VERSION2)
-    client.connect_timeout = _MQTT_TIMEOUT_S
-    if config.mqtt.login is not None:
-        client.username_pw_set(*config.mqtt.login)
-    client.on_connect = connected
     begin_s = time.monotonic()
     try:
-        client.connect(config.mqtt.host, config.mqtt.port)
+        reason = _greeting(config, MQTTProtocolVersion.MQTTv311)
+        took_s = time.monotonic() - begin_s
+        if reason == "Success":
+            return Finding("mqtt", "ok", f"{address} answers in {took_s * 1000:.0f} ms")
+        # A broker says in MQTT 5 alone that it doesn't take a will.
+        refused = _greeting(config, MQTTProtocolVersion.MQTTv5)
     except OSError as error:
         remedy = "start Mosquitto there: systemctl status mosquitto"
         return Finding("mqtt", "error", f"{address}: {error}", remedy)
-    client.loop_start()
-    try:
-        reason = reasons.get(timeout=_MQTT_TIMEOUT_S)
-    except Empty:
+    if refused in _SETTINGS:
+        remedy = f"{_SETTINGS[refused]} in its mosquitto.conf: the daemon's last will is retained, at QoS 1"
+        return Finding("mqtt", "error", f"{address} refuses the daemon: {refused}", remedy)
+    if reason is None:
         found = f"{address} accepts the connection, and is no MQTT broker"
         return Finding("mqtt", "error", found, "see mqtt.host and mqtt.port")
+    return Finding("mqtt", "error", f"{address} refuses: {reason}", "see the broker's log")
+
+
+def _greeting(config: Config, protocol: MQTTProtocolVersion) -> str | None:
+    """What a broker answers to a CONNECT; None: nothing in time. Raises OSError."""
+    reasons: SimpleQueue[str | None] = SimpleQueue()
+    client = Client(CallbackAPIVersion.VERSION2, protocol=protocol)
+    client.connect_timeout = _MQTT_TIMEOUT_S
+    if config.mqtt.login is not None:
+        client.username_pw_set(*config.mqtt.login)
+    # Empty: where it is published after all, it removes what is there.
+    client.will_set(f"{config.mqtt.topic_root}/{config.gateway.id}/doctor", b"", qos=1, retain=True)
+    client.on_connect = lambda _client, _data, _flags, reason, _more: reasons.put(str(reason))
+    client.on_disconnect = lambda *_: reasons.put(None)
+    client.connect(config.mqtt.host, config.mqtt.port)
+    client.loop_start()
+    try:
+        return reasons.get(timeout=_MQTT_TIMEOUT_S)
+    except Empty:
+        return None
     finally:
-        took_s = time.monotonic() - begin_s
         client.disconnect()
         client.loop_stop()
-    if reason != "Success":
-        return Finding("mqtt", "error", f"{address} refuses: {reason}", "see the broker's log")
-    return Finding("mqtt", "ok", f"{address} answers in {took_s * 1000:.0f} ms")
 
 
 def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
@@ -71,6 +83,13 @@ def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
         return
     found = f"{servers} answers in {cluster.took_s * 1000:.0f} ms, {cluster.brokers} brokers"
     yield Finding("kafka", "ok", found)
+    for server, problem in cluster.unreachable.items():
+        yield Finding(
+            "kafka", "error", f"it sends its clients to {server}, which isn't reached from here: {problem}",
+            "advertised.listeners of that broker must have a name and port that this machine reaches",
+        )  # fmt: skip
+    if cluster.unreachable:
+        return
     if config.uplink.mode == "live" and cluster.round_trip_s > config.outbox.commit_interval_s / 2:
         found = f"a request takes {cluster.round_trip_s * 1000:.0f} ms: {SLOW_UPLINK}"
         remedy = (
@@ -82,7 +101,7 @@ def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
 
 def topic_findings(config: Config, present: Collection[str]) -> Iterator[Finding]:
     """Which of the topics that are needed are missing."""
-    wanted = wanted_topics(config)
+    wanted = {config.kafka.prefix + each for each in wanted_topics(config)}
     missing = sorted(wanted - set(present))
     if missing:
         remedy = f"fieldgate provision topics --bootstrap-servers {config.kafka.bootstrap_servers}"

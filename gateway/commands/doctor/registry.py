@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from cloud.registry.client import PROVISION, NotRegistered, Registry, RegistryError
+from cloud.registry import PROVISION, NotRegistered, Registry, RegistryError
 from cloud.wire.avro_readings import SUBJECT
 from gateway.commands.doctor.findings import Finding
 from gateway.config import Config

@@ -12,7 +12,7 @@ from gateway.control.rule import UNSURE
 
 
 def switched(relays: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """By the daemon's status."""
+    """Reads the daemon's status."""
     for name, relay in relays.items():
         if relay["problem"] is not None:
             yield Finding(

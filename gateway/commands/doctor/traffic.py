@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gateway.commands.doctor.findings import Finding
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC
+from gateway.commands.doctor.findings import TAKEN_OVER, Finding
 from gateway.config import Config
 from gateway.system.times import duration_text
 
@@ -17,6 +18,7 @@ _REMEDIES: Final = {
     "permission": "fieldgate provision gateway gives it: docs/secure-cluster.md",
     "topic": "fieldgate provision topics",
     "quota": "a higher rate in [users] of cloud.toml, or fewer readings",
+    "replicas": "brokers of the cluster are down, or the topic has fewer replicas than min.insync.replicas",
     "unreachable": "name, port, firewall",
 }
 _KEPT: Final = "readings are kept in the outbox meanwhile"
@@ -25,6 +27,11 @@ _KEPT: Final = "readings are kept in the outbox meanwhile"
 def findings(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]:
     """Of Kafka's refusals, commands, downlinks and posted readings; ``status`` is the daemon's."""
     yield from _refusals(status)
+    if status.get("mqtt_taken_over"):
+        yield Finding("mqtt", "error", TAKEN_OVER, "another gateway.id there, or stop the second daemon here")
+    if count := status.get("dead_letters"):
+        found = f"{count} messages since the daemon's start weren't forwarded, and are in {DEAD_LETTER_TOPIC}"
+        yield Finding("letters", "warning", found, "event=message.refused in its log has topics and reasons")
     commands, downlinks = status.get("commands") or {}, status.get("downlinks") or {}
     if commands.get("problem"):
         yield Finding("command", "error", f"can't be read: {commands['problem']}")
@@ -46,13 +53,14 @@ def findings(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]:
 def _refusals(status: Mapping[str, Any]) -> Iterator[Finding]:
     kind, problem = status.get("kafka_refusal"), status.get("kafka_problem")
     parked = status.get("parked") or {}
-    if problem:
+    if problem and all(problem != each["problem"] for each in parked.values()):
         state = "warning" if kind == "quota" else "error"
         remedy = f"{_REMEDIES.get(kind or '', 'name, port, firewall')}; {_KEPT}"
         yield Finding("kafka", state, f"the daemon: {problem}", remedy)  # type: ignore[arg-type] # one of both
     for topic, each in parked.items():
         found = f"takes nothing for {topic}, for {duration_text(each['for_s'])}: {each['problem']}"
-        remedy = _REMEDIES["permission" if "AUTHORIZATION" in each["problem"] else "topic"]
+        forbidden = "permission" if "AUTHORIZATION" in each["problem"] else "topic"
+        remedy = _REMEDIES[kind if kind in ("config", "replicas") else forbidden]
         yield Finding("kafka", "error", found, f"{remedy}; {_KEPT}")
 
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bring = commands.add_parser("import", help="send an exported file to Kafka; doing it again is safe")
     bring.add_argument("file", type=Path, metavar="FILE")
     bring.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
-    meaning = "its gateway's config: what this one signs is signed by its key"
+    meaning = "its gateway's config: its name, its topics, the key it signs by"
     bring.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
     add_properties(bring)
     add_timeout(bring, 60.0, "seconds Kafka may take for a record")
@@ -52,9 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         case "import":
             from gateway.commands.outbox.import_file import send_file
 
-            gateway = None if arguments.config is None else load(arguments.config).gateway
-            kafka = arguments.bootstrap_servers, dict(arguments.properties)
-            return send_file(arguments.file, *kafka, arguments.timeout, gateway)
+            config = None if arguments.config is None else load(arguments.config)
+            kafka = arguments.bootstrap_servers, dict(arguments.properties), arguments.timeout
+            return send_file(arguments.file, *kafka, config, arguments.prefix)
         case _:
             from gateway.commands.outbox import drain
 

@@ -25,10 +25,9 @@ from gateway.commands.progress_bar import progress_bar
 from gateway.config import Config
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
-from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
-from gateway.forwarding.state import State
+from gateway.forwarding.state import Pace, State
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Message
 from gateway.reporting.previous_runs import PreviousRuns

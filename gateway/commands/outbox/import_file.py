@@ -5,30 +5,35 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from buffer.reader import OutboxReader
 from cloud.errors import CloudError
 from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.producer import KafkaSink
+from cloud.kafka.roles import SENT
 from cloud.kafka.run_accounts import Books
 from cloud.kafka.topic_scan import REVISED, Revised, read_books, read_revised
-from cloud.wire.identities import RUN_HEADER, IdentityRecord, claimed_run
+from cloud.wire.identities import IdentityRecord, claimed_gateway
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.run_records import RunRecord
 from gateway.clock.repair import UNREPAIRED
-from gateway.commands.arguments import FAILED, OK, CommandError
+from gateway.commands.arguments import FAILED, OK
 from gateway.commands.progress_bar import ShowProgress, progress_bar
-from gateway.config.model import GatewayConfig
-from gateway.forwarding.record_codec import from_bytes
-from gateway.forwarding.sinks import signing
+from gateway.config import Config
+from gateway.config.kafka import destinations
+from gateway.forwarding.records import from_bytes
 from gateway.ports import Record
 
 _OPEN_AT_KAFKA: Final = 5_000
 _POLL_S: Final = 0.1
+_MOST_NAMED: Final = 20
+_LONGEST: Final = 80
+_MOST_HELD: Final = 64 << 20
+"""Bytes of run records and their kin that are read before the first is sent: a mast's are some kilobytes."""
 
 
 _Content = RunRecord | Revised
@@ -43,24 +48,57 @@ def _rank(content: _Content) -> tuple[int, ...]:
     return content.reach if isinstance(content, RunRecord) else (content.revision,)
 
 
-@dataclass(frozen=True)
-class _Signers:
-    """Who must sign, and the gateway whose key signs here, None without one."""
+@dataclass
+class _Mast:
+    """Whose outbox the file is: where no config says it, that of the first record of a gateway about itself.
 
+    A card may have been written by anybody, and the login that sends its records may write anywhere.
+    """
+
+    config: Config | None
+    gateway: str | None
     identities: Mapping[str, IdentityRecord]
-    here: str | None
+    refused: Counter[str] = field(default_factory=Counter)
 
-    def check(self, record: Record) -> None:
-        """Raises CommandError where a record must be signed, and that can't be done here."""
-        if not self.identities:
-            return
-        gateway, run = _sender(record)
-        known = self.identities.get(gateway)
-        if known is not None and gateway != self.here and known.wants_signature(run):
-            raise CommandError(
-                f"each record of {gateway} must be signed: name its config, which has the key, by -c; or "
-                f"accept its run first: fieldgate provision gateway {gateway} --accept-run {run}"
-            )
+    def __post_init__(self) -> None:
+        self._destinations = destinations(self.config)
+
+    def sends(self, record: Record) -> bool:
+        """Whether this gateway sends such a record; others are counted."""
+        name = record.key.decode(errors="replace").partition("/")[0]
+        headers = (value.decode(errors="replace") for key, value in record.headers if key == "gateway")
+        # Consumers go by any of them.
+        names = {name, claimed_gateway(record.value) or name, *headers}
+        if record.topic in SENT:
+            self.gateway = self.gateway or name
+            taken = names == {self.gateway}
+        else:
+            known, begins = self._destinations
+            own = record.topic.startswith(("gateway.", "__"))
+            taken = not own and (record.topic in known or record.topic.startswith(begins))
+            if self.gateway is not None:
+                # Devices have names of their own, but not one of those that have keys.
+                taken = taken and not (names - {self.gateway}) & self.identities.keys()
+        if not taken:
+            self.refuse(record, name)
+        return taken
+
+    def refuse(self, record: Record, name: str) -> None:
+        """Count a record that isn't sent."""
+        place = f"{record.topic[:_LONGEST]!r} of {name[:_LONGEST]!r}"
+        room = place in self.refused or len(self.refused) < _MOST_NAMED
+        self.refused[place if room else "others"] += 1
+
+    def report(self) -> None:
+        """Print what was refused."""
+        if self.config is None and self.gateway is not None:
+            sys.stderr.write(f"by its first record this is the outbox of {self.gateway[:_LONGEST]!r}\n")
+        for place, count in self.refused.items():
+            sys.stderr.write(f"refused: {count:,} records to {place}\n")
+        if self.refused:
+            whose = f"{self.gateway or 'a gateway'} sends nothing there, or not by that name"
+            remedy = "" if self.config else "; topics of its own are in its config: name that by -c"
+            sys.stderr.write(f"{self.refused.total():,} records were refused: {whose}{remedy}\n")
 
 
 @dataclass
@@ -69,18 +107,13 @@ class _Sending:
 
     sink: KafkaSink[None]
     progress: ShowProgress
-    signers: _Signers
     confirmed: int = 0
     held: int = 0
     unreadable: int = 0
     undelivered: Counter[str] = field(default_factory=Counter)
 
     def send(self, record: Record) -> None:
-        """Hand a record over; waits while Kafka has enough to confirm.
-
-        Raises CommandError where it must be signed, and that can't be done here.
-        """
-        self.signers.check(record)
+        """Hand a record over; waits while Kafka has enough to confirm."""
         record = record.replayed()
         while self.sink.open >= _OPEN_AT_KAFKA or not self.sink.send(record, None):
             self._take()
@@ -99,53 +132,47 @@ class _Sending:
         self.progress(self.confirmed)
 
 
-def _sender(record: Record) -> tuple[str, str | None]:
-    """Whom a record is of: its gateway and run, as the jobs have it; of raw messages by their headers."""
-    headers = {name: value.decode(errors="replace") for name, value in record.headers}
-    if "gateway" not in headers and (claimed := claimed_run(record.value)) is not None:
-        return claimed
-    name = headers.get("gateway") or record.key.decode(errors="replace").partition("/")[0]
-    return name, headers.get(RUN_HEADER)
-
-
 def send_file(
     path: Path,
     bootstrap_servers: str,
     properties: Mapping[str, str],
     timeout_s: float,
-    gateway: GatewayConfig | None = None,
+    config: Config | None = None,
+    prefix: str = "",
 ) -> int:
     """Send an exported outbox to Kafka, marked as replayed: 0, or 1 where not all of it could be sent.
 
     Doing it again is safe: a reading's identity is counted once. ``timeout_s`` is how long Kafka may take
-    for one record. By ``gateway``'s key they are signed, where it signs its own. Raises OutboxError,
-    CloudError, CommandError.
+    for one record. ``config`` is the gateway's; its prefix counts unless another is given. Raises
+    OutboxError, CloudError, CommandError.
     """
     waiting = {"delivery.timeout.ms": str(round(timeout_s * 1000))}
-    key = None if gateway is None else gateway.signs_with
+    gateway = None if config is None else config.gateway
+    prefix = prefix or ("" if config is None else config.kafka.prefix)
     with progress_bar("records confirmed") as progress, OutboxReader(path) as reader:
-        identities = IdentityTopic(bootstrap_servers, properties, timeout_s).all()
-        sink = KafkaSink[None](
-            bootstrap_servers, "fieldgate-import", {**waiting, **properties}, headers_of=signing(key)
-        )
-        signers = _Signers(identities, None if gateway is None or key is None else gateway.id)
-        sending = _Sending(sink, progress, signers)
+        identities = IdentityTopic(bootstrap_servers, properties, timeout_s, prefix).all()
+        whose = _first_sender(reader) if gateway is None and identities else None
+        mast = _Mast(config, whose if gateway is None else gateway.id, identities)
+        waiting |= properties
+        sink = KafkaSink[None](bootstrap_servers, "fieldgate-import", waiting, prefix=prefix)
+        sending = _Sending(sink, progress)
         with closing(sink):
             if not sink.usable:
                 raise CloudError(sink.problem or "no producer")
             try:
-                furthest = _send_rows(reader, sending)
+                furthest = _send_rows(reader, mast, sending)
                 if furthest:
-                    books = read_books(
-                        bootstrap_servers, properties=properties, timeout_s=timeout_s, runs_only=True
-                    )
-                    revised = read_revised(bootstrap_servers, properties=properties, timeout_s=timeout_s)
-                    _send_newer(furthest, books, revised, sending)
+                    kafka: dict[str, Any] = {
+                        "properties": properties, "prefix": prefix, "timeout_s": timeout_s,
+                    }  # fmt: skip
+                    books = read_books(bootstrap_servers, **kafka, runs_only=True)
+                    _send_newer(furthest, books, read_revised(bootstrap_servers, **kafka), sending)
                 sending.finish()
             finally:
                 sys.stderr.write(f"{sending.confirmed:,} records are in Kafka\n")
     if sending.held:
         sys.stderr.write(f"{sending.held:,} records wait for the clock: only the mast's daemon sends them\n")
+    mast.report()
     bad = reader.damaged or sending.unreadable
     if bad:
         sys.stderr.write(
@@ -153,22 +180,38 @@ def send_file(
         )
     for problem, count in sending.undelivered.items():
         sys.stderr.write(f"{count:,} records were not delivered: {problem}: import the file again\n")
-    return FAILED if bad or sending.undelivered else OK
+    return FAILED if bad or mast.refused or sending.undelivered else OK
 
 
-def _send_rows(reader: OutboxReader, sending: _Sending) -> _Furthest:
+def _first_sender(reader: OutboxReader) -> str | None:
+    """The gateway of the first record about itself."""
+    for _, stored in reader.records():
+        with suppress(ValueError):
+            record = from_bytes(stored)
+            if record.topic in SENT:
+                return record.key.decode(errors="replace").partition("/")[0]
+    return None
+
+
+def _send_rows(reader: OutboxReader, mast: _Mast, sending: _Sending) -> _Furthest:
     """Send what can be sent at once; of the other topics the furthest record of each key."""
     furthest: _Furthest = {}
+    room = _MOST_HELD
     for _, stored in reader.records():
         try:
             record = from_bytes(stored)
+            if not mast.sends(record):
+                continue
             parse, place = _PARSE.get(record.topic), (record.topic, record.key)
             rank = _rank(parse(record.value)) if parse is not None else None
         except ValueError:
             sending.unreadable += 1
             continue
         if rank is not None:
-            if place not in furthest or rank >= furthest[place][0]:
+            room -= len(record.value)
+            if room < 0:
+                mast.refuse(record, record.key.decode(errors="replace").partition("/")[0])
+            elif place not in furthest or rank >= furthest[place][0]:
                 furthest[place] = rank, record
         elif any(name == UNREPAIRED for name, _ in record.headers):
             sending.held += 1

@@ -18,8 +18,7 @@ from gateway.commands.progress_bar import ShowProgress, progress_bar
 from gateway.commands.tables import plain_table, wide_console
 from gateway.config import Config
 from gateway.forwarding import capacity
-from gateway.forwarding.record_codec import from_bytes
-from gateway.forwarding.seq_summary import ranges
+from gateway.forwarding.records import from_bytes, ranges
 
 _RANGES_SHOWN: Final = 3
 

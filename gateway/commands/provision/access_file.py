@@ -1,7 +1,7 @@
 """A gateway's access to Kafka as one file: ``provision gateway`` writes it, ``init --access`` takes it.
 
-It holds what librdkafka needs, secrets and certificates included. On the mast each of these becomes a file of
-its own beside ``gateway.toml``, which names it: a new password replaces that file alone.
+It holds what librdkafka needs, secrets and certificates included. Each of these becomes a file of its own on
+the mast, beside ``gateway.toml``, which names it: a new password replaces that file alone.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _IDENTITY: Final = "identity.key"
 class Access:
     """Whose, where Kafka is, properties as they are, and those that become files, by their content.
 
-    ``identity_key`` is what its runs prove themselves by, None where they needn't; with ``sign_records`` it
-    signs each record with it too.
+    ``prefix`` is that of its topics there. ``identity_key`` is what its runs prove themselves by, None where
+    they needn't.
     """
 
     gateway_id: str
@@ -51,7 +51,7 @@ class Access:
     properties: Mapping[str, str]
     files: Mapping[str, str]
     identity_key: str | None = field(default=None, repr=False)
-    sign_records: bool = False
+    prefix: str = ""
 
     def write(self, path: Path) -> None:
         """Make the file, mode 0600. Raises CommandError, also where it is there already."""
@@ -61,10 +61,10 @@ class Access:
             _line("gateway", self.gateway_id),
             _line("servers", self.servers),
         ]
+        if self.prefix:
+            lines.append(_line("prefix", self.prefix))
         if self.identity_key is not None:
             lines.append(_line("identity_key", self.identity_key))
-        if self.sign_records:
-            lines.append("sign_records = true")
         for name, table in tables.items():
             lines += [f"\n[{name}]", *(_line(json.dumps(key), value) for key, value in table.items())]
         try:
@@ -91,7 +91,8 @@ class Access:
         """Replace the files of a config that has this login already. Raises CommandError."""
         try:
             text = config.read_text(encoding="utf-8")
-            gateway = dict(tomllib.loads(text).get("gateway", {}))
+            raw = tomllib.loads(text)
+            gateway, prefix = dict(raw.get("gateway", {})), dict(raw.get("kafka", {})).get("prefix", "")
             now, section = _properties(text), self.section(config.parent)
         except RecursionError as error:
             raise CommandError(f"{config} {_DEEP}: nothing written") from error
@@ -102,6 +103,11 @@ class Access:
         if any(now.get(path) != value for path, value in _properties(section).items()):
             advice = "nothing written. Put this in its place, then repeat"
             raise CommandError(f"{config} has another login: {advice}:\n\n{section}")
+        if prefix != self.prefix:
+            raise CommandError(
+                f"{config} has another prefix of topics: nothing written. Put this into its [kafka], then "
+                f"repeat:\n\n{_line('prefix', self.prefix)}"
+            )
         reference = self.identity(config.parent)
         if reference is not None and gateway.get("identity_key") != reference:
             place = json.dumps(reference["file"], ensure_ascii=False)
@@ -109,11 +115,6 @@ class Access:
             raise CommandError(
                 f"{config} doesn't name the key that its runs prove themselves by: nothing written. Put this "
                 f"into its [gateway], then repeat:\n\n{line}"
-            )
-        if self.sign_records and gateway.get("sign_records") is not True:
-            raise CommandError(
-                f"{config} doesn't have the gateway sign its records: nothing written. Put this into its "
-                "[gateway], then repeat:\n\nsign_records = true"
             )
         return self.install(config.parent)
 
@@ -141,14 +142,13 @@ def read_access(path: Path) -> Access:
 
 
 def parse_access(text: str, name: str) -> Access:
-    """Of its text; ``name`` is the file's, for errors. Raises CommandError."""
+    """Parses its text; ``name`` is the file's, for errors. Raises CommandError."""
     try:
         raw = tomllib.loads(text)
         properties, files = dict(raw["properties"]), dict(raw["files"])
         key = raw.get("identity_key")
-        sign = raw.get("sign_records") is True
-        access = Access(raw["gateway"], raw["servers"], properties, files, key, sign)
-        texts = [access.gateway_id, access.servers, *properties.values(), *files.values()]
+        access = Access(raw["gateway"], raw["servers"], properties, files, key, raw.get("prefix", ""))
+        texts = [access.gateway_id, access.servers, access.prefix, *properties.values(), *files.values()]
         texts += [] if key is None else [key]
         if not all(isinstance(each, str) for each in texts) or not set(files) <= set(_PLACES):
             raise ValueError("its values must be texts")
@@ -156,7 +156,7 @@ def parse_access(text: str, name: str) -> Access:
             raise ValueError("identity_key must be the 64 hexadecimal digits of a key")
         if wrong := [name for name in properties if not _NAME.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r} is no property's name")
-        # As init writes it.
+        # Init writes it so.
         _properties(access.section(Path()))
     except RecursionError as error:
         raise CommandError(f"{name} is no file of `fieldgate provision gateway`: it {_DEEP}") from error

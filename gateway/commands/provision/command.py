@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_topics(what.add_parser("topics", help="the topics of readings, gateways and alerts"))
     _add_schemas(what.add_parser("schemas", help="the schema of readings in Avro, in its registry"))
     _add_users(
-        what.add_parser("users", help="Kafka's operators, jobs and analysts, their permissions; quotas")
+        what.add_parser(
+            "users", help="Kafka's operators, jobs and analysts, their permissions; quotas' commands"
+        )
     )
     _add_gateway(
         what.add_parser("gateway", help="a gateway's user of Kafka, and the file that its mast needs")
@@ -73,13 +75,12 @@ def _add_topics(topics: argparse.ArgumentParser) -> None:
         "--retention", type=duration_s, metavar="D", help="how long readings and events stay, as 30d"
     )
     add_timeout(topics)
-    _add_modes(topics, "settings and retention of topics, and more partitions of the readings'")
-
-
-def _add_modes(parser: argparse.ArgumentParser, changed: str) -> None:
-    mode = parser.add_mutually_exclusive_group()
+    mode = topics.add_mutually_exclusive_group()
     mode.add_argument("--dry-run", action="store_true", help="only show what differs")
-    mode.add_argument("--apply", action="store_true", help=f"change what differs, too: {changed}")
+    meaning = (
+        "change what differs, too: settings and retention of topics, and more partitions of the readings'"
+    )
+    mode.add_argument("--apply", action="store_true", help=meaning)
 
 
 def _add_cloud(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +102,7 @@ def _add_schemas(schemas: argparse.ArgumentParser) -> None:
 
 def _add_users(users: argparse.ArgumentParser) -> None:
     _add_cloud(users)
-    _add_modes(users, "quotas")
+    users.add_argument("--dry-run", action="store_true", help="only show what differs")
     users.add_argument(
         "--passwords", type=Path, metavar="FILE", help="write new passwords there, mode 0600; else shown once"
     )
@@ -132,8 +133,6 @@ def _add_gateway(gateway: argparse.ArgumentParser) -> None:
     mode.add_argument("--no-enforce", action="store_true", help="its runs needn't prove themselves any more")
     accept = "a run that needn't, whatever else is enforced"
     mode.add_argument("--accept-run", metavar="RUN", help=accept)
-    sign = "the mast's file has it sign each record; with --enforce, each must be signed"
-    gateway.add_argument("--sign-records", action="store_true", help=sign)
     gateway.add_argument("--dry-run", action="store_true", help="only show what would be done")
 
 
@@ -149,7 +148,7 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
     if wrong:
         return fail(f"{wrong[0]} is no quantity's name: small letters, digits, underscores", USAGE)
     config = None if arguments.config is None else load(arguments.config)
-    servers, properties = kafka_of(arguments)
+    servers, properties, prefix = kafka_of(arguments)
     if config is None and servers is None:
         return fail("one of --bootstrap-servers, --cloud and -c is required", USAGE)
     kafka = KafkaConfig() if config is None or arguments.cloud else config.kafka
@@ -162,6 +161,7 @@ def _provision_topics(arguments: argparse.Namespace) -> int:
             *(each.topic for each in (config.downlinks if config else ())),
             *(reading_topic(kafka.topic, name) for name in arguments.quantities),
         },
+        prefix=prefix or kafka.prefix,
         retention_s=arguments.retention,
         dry_run=arguments.dry_run,
         apply=arguments.apply,

@@ -20,7 +20,7 @@ from typing import Final
 
 from cloud.wire.reading_records import GATEWAY_ID
 from gateway.commands.arguments import OK, CommandError, os_problem
-from gateway.commands.provision.mosquitto_files import Device, hashed
+from gateway.commands.provision.mosquitto_files import Device, devices_of, hashed
 from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.mqtt_proxy import read_access, read_users
 from gateway.system.as_owner import as_owner_of
@@ -96,7 +96,7 @@ class _Devices:
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Raises OSError, ValueError, CommandError."""
         self._arguments = arguments
-        self._devices = {each.name: each for each in map(Device.parse, arguments.devices)}
+        self._devices = {each.name: each for each in devices_of(arguments.devices)}
         self._fresh: list[str] = []
         config = tomllib.loads(arguments.config.read_text(encoding="utf-8"))
         proxy, http = (dict(config.get(section, {})) for section in ("mqtt_proxy", "http"))
@@ -131,8 +131,6 @@ class _Devices:
         arguments, nowhere = self._arguments, Path()
         if not any((arguments.devices, arguments.tokens, arguments.rotate, arguments.remove)):
             raise CommandError("name a --device or a --token, or whom to --rotate or to --remove")
-        if len(self._devices) < len(arguments.devices):
-            raise CommandError("a --device is named twice: give its topics as NAME=FILTER,FILTER")
         if self._devices and nowhere in (self._passwords.path, self._access.path):
             keys = "passwords and access in [mqtt_proxy]"
             raise CommandError(_NOWHERE.format(config=arguments.config, keys=keys))
@@ -227,14 +225,14 @@ def _first_words(lines: Iterable[str]) -> Iterator[str | None]:
 def _users_of_blocks(lines: Iterable[str]) -> Iterator[str | None]:
     user: str | None = None
     for line in lines:
-        # As the file's reader has it: a line may be indented.
+        # A line may be indented for the file's reader.
         if line.strip().startswith("user "):
             user = line.strip().partition(" ")[2].strip()
         yield None if line.startswith("#") or not line.strip() else user
 
 
 def _ownership(path: Path) -> Ownership:
-    """As it is; of a new file for root and the service's group, in a directory of the service's its own."""
+    """Keeps a file's owner; a new one is root's, or the service's in its directory."""
     user, root = os.geteuid(), os.geteuid() == 0
     if path.exists():
         now = ownership_of(path)

@@ -18,7 +18,7 @@ from cloud.wire.identities import Identity, IdentityRecord, Step, gateway_key
 from gateway.commands.arguments import CommandError
 
 LEAD_US: Final = 60_000_000
-"""From the decision to the time from which on it counts."""
+"""A decision counts after this time."""
 
 Runs = Mapping[str, int]
 """Those that are known, with Kafka's time of what names them."""
@@ -38,35 +38,31 @@ class GatewayIdentity:
     ) -> None:
         self._gateway = gateway
         self._master = config.identity.master()
-        self._topic = IdentityTopic(config.kafka.servers, config.kafka.properties(), timeout_s)
+        kafka = config.kafka
+        self._topic = IdentityTopic(kafka.servers, kafka.properties(), timeout_s, kafka.prefix)
         self._dry_run = dry_run
         self._now_us = now_us
 
-    def hand_out(self, *, another: bool, sign: bool) -> tuple[str, bool] | None:
-        """The key for the mast, with ``another`` a new one, and whether it is to sign its records.
-
-        That it is with ``sign``, and where that is required of it. None without a master key. Raises
-        CommandError where there is nothing to sign with.
-        """
-        if self._master is None and not sign:
+    def hand_out(self, *, another: bool) -> str | None:
+        """Returns the key for the mast, with ``another`` a new one; None without a master key."""
+        if self._master is None:
             return None
-        master = self._required()
         known = self._topic.read(self._gateway)
-        record = handed_out(known, self._gateway, master, self._from_us(), another=another)
+        record = handed_out(known, self._gateway, self._master, self._from_us(), another=another)
         self._write(known, record, "key {0}")
-        return gateway_key(master, self._gateway, record.generation), sign or _is_strict(record)
+        return gateway_key(self._master, self._gateway, record.generation)
 
-    def enforce(self, *, signed: bool) -> None:
-        """From soon on new runs must prove themselves by the newest key, or records be ``signed`` with it.
+    def enforce(self) -> None:
+        """Requires, from soon on, that new runs prove themselves by the newest key.
 
         Raises CommandError if none has.
         """
         known = self._known()
-        record = enforced(known, self._required(), self._from_us(), signed=signed)
+        record = enforced(known, self._required(), self._from_us())
         self._write(known, record, "must prove itself by key {0}")
 
     def lift(self) -> None:
-        """From soon on everything that names the gateway is welcome again."""
+        """Makes everything that names the gateway welcome again, from soon on."""
         known = self._known()
         self._write(known, lifted(known, self._from_us()), "need prove nothing")
 
@@ -76,7 +72,7 @@ class GatewayIdentity:
         self._write(known, accepting(known, run), f"accepts run {run}")
 
     def revoke(self) -> None:
-        """From soon on nothing that names the gateway is welcome."""
+        """Makes nothing that names the gateway welcome, from soon on."""
         if self._master is not None:
             known = self._topic.read(self._gateway)
             self._write(known, revoked(known, self._gateway, self._from_us()), "is nobody's name")
@@ -114,14 +110,7 @@ def _words(step: Step) -> str:
         return "nothing of it is accepted"
     if step.least == 0:
         return "its runs needn't prove themselves"
-    if step.signed:
-        return f"each of its records must be signed with key {step.least}"
     return f"its new runs must prove themselves by key {step.least}"
-
-
-def _is_strict(record: IdentityRecord) -> bool:
-    """Whether records must be signed, or had to before all access was taken."""
-    return next((step.signed for step in reversed(record.steps) if step.least is not None), False)
 
 
 def handed_out(known: Known, gateway: str, master: str, from_us: int, *, another: bool) -> IdentityRecord:
@@ -139,48 +128,33 @@ def handed_out(known: Known, gateway: str, master: str, from_us: int, *, another
     return _requiring(replace(record, generation=record.generation + 1), known, master, from_us)
 
 
-def enforced(known: Known, master: str, from_us: int, *, signed: bool = False) -> IdentityRecord:
+def enforced(known: Known, master: str, from_us: int) -> IdentityRecord:
     """The record once the newest key counts; runs that were welcome so far stay so.
 
-    With ``signed``, and where that was required before, each record must be signed with it. Raises
-    CommandError where no run has proven itself by it, or the mast's last record isn't signed: it may not have
-    it yet.
+    Raises CommandError where no run has proven itself by it: the mast may not have it yet.
     """
     record = known.record
     assert record is not None  # noqa: S101 - the caller's to see to
-    signed, now = signed or _is_strict(record), record.at(from_us)
-    if (now.least, now.signed) == (record.generation, signed):
+    if record.at(from_us).least == record.generation:
         return record
     identity = Identity.of(record, master)
-    if signed:
-        if not identity.signed(known.signature, record.generation):
-            raise CommandError(
-                f"the last record of {record.gateway}'s run isn't signed with key {record.generation}: on "
-                "the mast `fieldgate init --access` with a file of --sign-records, a restart; then repeat"
-            )
-    elif known.runs and all(identity.generation(run) < record.generation for run in known.runs):
+    if known.runs and all(identity.generation(run) < record.generation for run in known.runs):
         raise CommandError(
             f"no run of {record.gateway} has proven itself by key {record.generation} yet: on the mast "
             "`fieldgate init --access` puts the key in place, and a restart makes such a run; then repeat"
         )
-    return _requiring(record, known, master, from_us, signed=signed)
+    return _requiring(record, known, master, from_us)
 
 
-def _requiring(
-    record: IdentityRecord, known: Known, master: str, from_us: int, *, signed: bool | None = None
-) -> IdentityRecord:
-    """The record with a step that requires its newest key, but of runs that were welcome so far.
-
-    They are so again should signatures not be required any more.
-    """
+def _requiring(record: IdentityRecord, known: Known, master: str, from_us: int) -> IdentityRecord:
+    """The record with a step that requires its newest key, but of runs that were welcome so far."""
     identity = Identity.of(record, master)
     earlier = {
         run
         for run, time_us in known.runs.items()
         if identity.generation(run) < record.generation and identity.proven(run, record.at(time_us).least)
     }
-    strict = _is_strict(record) if signed is None else signed
-    steps = (*record.steps, Step(from_us, record.generation, strict))
+    steps = (*record.steps, Step(from_us, record.generation))
     return replace(record, steps=steps, runs=record.runs | earlier)
 
 
@@ -194,11 +168,10 @@ def lifted(known: Known, from_us: int) -> IdentityRecord:
 
 
 def accepting(known: Known, run: str) -> IdentityRecord:
-    """The record once a run is welcome; in the strict mode unsigned too."""
+    """The record once a run is welcome."""
     record = known.record
     assert record is not None  # noqa: S101 - the caller's to see to
-    unsigned = {run} if any(step.signed for step in record.steps) else set()
-    return replace(record, runs=record.runs | {run}, unsigned=record.unsigned | unsigned)
+    return replace(record, runs=record.runs | {run})
 
 
 def revoked(known: Known, gateway: str, from_us: int) -> IdentityRecord:

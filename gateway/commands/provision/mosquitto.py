@@ -48,10 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.renew:
             return _renew(arguments)
-        devices = [Device.parse(text) for text in arguments.devices]
+        devices = files.devices_of(arguments.devices)
         names = [each.name for each in devices]
-        if len(set(names)) < len(names):
-            raise CommandError("a --device is named twice: give its topics as NAME=FILTER,FILTER")
         if devices and arguments.lan is None:
             raise CommandError("--device needs --lan PORT: without it no other machine can connect")
         if arguments.lan is None and (arguments.tls or arguments.names):

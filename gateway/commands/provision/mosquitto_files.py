@@ -11,11 +11,12 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import pbkdf2_hmac
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gateway.commands.arguments import CommandError
-from gateway.config.values import topic_filter
+from gateway.config.values import overlap, topic_filter
 
 CONFIGURATION: Final = PurePosixPath("etc/mosquitto/conf.d/fieldgate.conf")
 PASSWORDS: Final = PurePosixPath("etc/mosquitto/fieldgate.passwd")
@@ -33,7 +34,7 @@ _WAITS: Final = re.compile(rf"^(?:After|Wants|Requires)=.*\b{re.escape(NETWORK_O
 _DOWNLINK: Final = "downlink"
 _SALT_BYTES: Final = 12
 _ROUNDS: Final = 101
-"""As mosquitto_passwd's: random passwords can't be found by trying, and a check holds up the others."""
+"""The rounds of mosquitto_passwd: more would hold up others, and random passwords can't be guessed."""
 _UNIT_HEAD: Final = f"""\
 {MARK}: Debian's unit without {NETWORK_ONLINE}, which
 # a mast without uplink doesn't reach for minutes. A drop-in can't take such a line away (systemd.unit(5)).
@@ -63,6 +64,21 @@ class Device:
         return cls(name, given)
 
 
+def devices_of(texts: Iterable[str]) -> list[Device]:
+    """The devices, none of which may publish to another's topics. Raises CommandError."""
+    found: list[Device] = []
+    taken: dict[str, str] = {}
+    for device in map(Device.parse, texts):
+        if any(each.name == device.name for each in found):
+            raise CommandError("a --device is named twice: give its topics as NAME=FILTER,FILTER")
+        for mine, theirs in product(device.filters, taken):
+            if overlap(mine, theirs):
+                raise CommandError(f"{device.name}'s {mine} has topics of {taken[theirs]}'s {theirs}")
+        found.append(device)
+        taken |= dict.fromkeys(device.filters, device.name)
+    return found
+
+
 def _check_filter(text: str) -> None:
     """Raises ValueError."""
     topic_filter(text)
@@ -70,6 +86,8 @@ def _check_filter(text: str) -> None:
         raise ValueError("must have no blanks")
     if text.split("/")[0] in ("#", "+") or text.startswith("$"):
         raise ValueError("must begin with a level of the device's own")
+    if text.split("/")[0] == "fieldgate":
+        raise ValueError("those are the gateway's own topics")
     if text.split("/")[0] == _DOWNLINK:
         raise ValueError(f"{_DOWNLINK}/NAME/# is what a device reads: nothing is written there")
 
@@ -148,7 +166,7 @@ def conflicts(files: Mapping[str, str], ports: Sequence[int]) -> Iterator[str]:
 
 
 def hashed(password: str) -> str:
-    """As mosquitto_passwd (2.0) has it: PBKDF2 with SHA-512."""
+    """Hashes like mosquitto_passwd (2.0): PBKDF2 with SHA-512."""
     salt = secrets.token_bytes(_SALT_BYTES)
     digest = pbkdf2_hmac("sha512", password.encode(), salt, _ROUNDS)
     return f"$7${_ROUNDS}${b64encode(salt).decode()}${b64encode(digest).decode()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cloud.config import load
-from cloud.registry.client import NotRegistered, Registry
+from cloud.registry import NotRegistered, Registry
 from cloud.wire.avro_readings import COMPATIBILITY, SUBJECT
 from gateway.commands.arguments import OK, USAGE, fail
 

@@ -1,7 +1,8 @@
 """``fieldgate provision users`` and ``provision gateway``: Kafka's users, their permissions and quotas.
 
-What is missing is made; what is there stays, but for quotas with ``--apply``, a password with ``--rotate``
-and a gateway's whole access with ``--revoke``. Doing it again changes nothing.
+What is missing is made; what is there stays, but for a password with ``--rotate`` and a gateway's whole
+access with ``--revoke``. Doing it again changes nothing. Kafka's own tool sets
+quotas: its commands are shown.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from cloud.config import CloudConfig, load
-from cloud.config.model import UsersConfig
 from cloud.errors import CloudError
 from cloud.kafka import roles
-from cloud.kafka.quotas import Quotas
-from cloud.kafka.roles import Permission
+from cloud.kafka.roles import Permission, within
 from cloud.kafka.users import Difference, Users
 from cloud.values import server_list
 from cloud.wire.reading_records import GATEWAY_ID, RUN_ID
@@ -35,7 +34,7 @@ def provision_users(arguments: argparse.Namespace) -> int:
     config = load(arguments.cloud)
     users = _open(config, arguments)
     fresh: dict[str, str] = {}
-    everyone = _wanted(config.users)
+    everyone = _wanted(config)
     if stranger := next((name for name in arguments.rotate if name not in everyone), None):
         return fail(f"--rotate {stranger}: {arguments.cloud} has no such name in [users]", USAGE)
     for name, wanted in everyone.items():
@@ -48,8 +47,8 @@ def provision_users(arguments: argparse.Namespace) -> int:
             users.allow(name, difference.missing)
     if fresh and not arguments.dry_run:
         _set(users, fresh, arguments.passwords)
-    differ = _quotas(config, arguments)
-    return fail("quotas differ: --apply changes them") if differ else OK
+    _show_quotas(config)
+    return OK
 
 
 def provision_gateway(arguments: argparse.Namespace) -> int:
@@ -59,8 +58,6 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
         return fail(f"{gateway} is no gateway's id: a-z, 0-9 and -, at most 63", USAGE)
     if (arguments.certificate is None) != (arguments.key is None):
         return fail("--certificate and --key go together", USAGE)
-    if arguments.sign_records and (arguments.revoke or arguments.no_enforce or arguments.accept_run):
-        return fail("--sign-records goes with a new file for the mast, or with --enforce", USAGE)
     user, output = arguments.user or gateway, arguments.output or Path(f"{gateway}.access.toml")
     identity = GatewayIdentity(config, gateway, arguments.timeout, dry_run=arguments.dry_run)
     if arguments.enforce or arguments.no_enforce or arguments.accept_run:
@@ -72,13 +69,13 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
         identity.revoke()
         print(f"{'would revoke' if arguments.dry_run else 'revoked'}  {user}")
         return OK
-    difference = users.compare(user, _of_gateway(gateway, arguments.config))
+    difference = users.compare(user, within(config.kafka.prefix, _of_gateway(gateway, arguments.config)))
     _show(user, difference)
     by_certificate = arguments.certificate is not None
     makes = by_certificate or arguments.rotate or not difference.known
     if arguments.dry_run:
         if makes:
-            identity.hand_out(another=arguments.rotate, sign=arguments.sign_records)
+            identity.hand_out(another=arguments.rotate)
         print(f"{'would write' if makes else 'keeps its password'}  {output if makes else user}")
         return OK
     users.allow(user, difference.missing)
@@ -88,9 +85,8 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
     password = None if by_certificate else secrets.token_urlsafe(_PASSWORD_BYTES)
     access = _access(gateway, user, config, arguments, password)
     # First: what the mast has and the jobs don't know would prove nothing.
-    handed = identity.hand_out(another=arguments.rotate, sign=arguments.sign_records)
-    if handed is not None:
-        access = replace(access, identity_key=handed[0], sign_records=handed[1])
+    if (key := identity.hand_out(another=arguments.rotate)) is not None:
+        access = replace(access, identity_key=key)
     # Before Kafka: a password that it has and nobody else would lock the mast out.
     access.write(output)
     if password is not None:
@@ -113,7 +109,7 @@ def _identify(identity: GatewayIdentity, arguments: argparse.Namespace) -> int:
             return fail(f"{run} is no run's id: letters, digits and -, at most 64", USAGE)
         identity.accept(run)
     elif arguments.enforce:
-        identity.enforce(signed=arguments.sign_records)
+        identity.enforce()
     else:
         identity.lift()
     return OK
@@ -123,14 +119,15 @@ def _open(config: CloudConfig, arguments: argparse.Namespace) -> Users:
     return Users(config.kafka.servers, config.kafka.properties(), arguments.timeout)
 
 
-def _wanted(config: UsersConfig) -> dict[str, frozenset[Permission]]:
+def _wanted(config: CloudConfig) -> dict[str, frozenset[Permission]]:
     """The permissions of each user, who may have several roles."""
-    found = [(name, roles.operator()) for name in config.operators]
-    found += [(name, roles.job(config.topics)) for name in config.jobs]
-    found += [(name, roles.analyst(name, config.topics)) for name in config.analysts]
+    users, prefix = config.users, config.kafka.prefix
+    found = [(name, roles.operator()) for name in users.operators]
+    found += [(name, roles.job(users.topics)) for name in users.jobs]
+    found += [(name, roles.analyst(name, users.topics)) for name in users.analysts]
     wanted: dict[str, frozenset[Permission]] = {}
     for name, permissions in found:
-        wanted[name] = wanted.get(name, frozenset()) | permissions
+        wanted[name] = wanted.get(name, frozenset()) | within(prefix, permissions)
     return wanted
 
 
@@ -158,26 +155,16 @@ def _set(users: Users, fresh: dict[str, str], path: Path | None) -> None:
             sys.stdout.write(f"\nShown once; write them down:\n{lines}")
 
 
-def _quotas(config: CloudConfig, arguments: argparse.Namespace) -> bool:
-    """Set quotas that are missing, with ``--apply`` others too; whether some differ then."""
+def _show_quotas(config: CloudConfig) -> None:
+    """Print a command of Kafka's own tool for each quota: librdkafka has no request that sets one."""
     rates = {"live": config.users.live_bytes_s, "backlog": config.users.backlog_bytes_s}
-    if not any(rates.values()):
-        return False
-    quotas = Quotas(config.kafka.servers, config.kafka.properties(), arguments.timeout)
-    differ = False
-    try:
-        for client, rate in rates.items():
-            now = quotas.rate(client)
-            if rate is None or now == rate:
-                continue
-            print(f"quota     {client}: {'none' if now is None else f'{now:g}'} -> {rate} bytes/s")
-            change = now is None or arguments.apply
-            if change and not arguments.dry_run:
-                quotas.set_rate(client, rate)
-            differ = differ or not change
-    finally:
-        quotas.close()
-    return differ and not arguments.dry_run
+    for client, rate in rates.items():
+        if rate is not None:
+            print(
+                f"quota     kafka-configs --bootstrap-server {config.kafka.servers} "
+                "--command-config operator.properties --alter --entity-type users --entity-default "
+                f"--entity-type clients --entity-name {client} --add-config producer_byte_rate={rate}"
+            )
 
 
 def _of_gateway(name: str, path: Path | None) -> frozenset[Permission]:
@@ -214,7 +201,7 @@ def _access(
             files["ssl.key.location"] = arguments.key.read_text()
         except (OSError, UnicodeError) as error:
             raise CommandError(f"the certificate and its key can't be read: {error}") from error
-        return Access(gateway, servers, {"security.protocol": "SSL"}, files)
+        return Access(gateway, servers, {"security.protocol": "SSL"}, files, prefix=kafka.prefix)
     protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
     login = {"security.protocol": protocol, "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": user}
-    return Access(gateway, servers, login, {"sasl.password": password, **files})
+    return Access(gateway, servers, login, {"sasl.password": password, **files}, prefix=kafka.prefix)

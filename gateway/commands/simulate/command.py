@@ -49,7 +49,7 @@ def _moment(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Send it all. Raises CommandError, ConfigError, CloudError."""
-    servers, properties = kafka_of(arguments)
+    servers, properties, prefix = kafka_of(arguments)
     if servers is None:
         raise CommandError("which Kafka? name it with --bootstrap-servers HOST:PORT, or --cloud FILE")
     now_s = time.time()
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     end_s = int(until_s) // period_s * period_s
     begin_s = end_s - max(1, round(arguments.days * _DAY_S / period_s)) * period_s
     fleet = Fleet(load(MAST, at_work=False), arguments.gateways, arguments.seed, period_s, begin_s, end_s)
-    sink: KafkaSink[None] = KafkaSink(servers, "fieldgate-simulate", properties)
+    sink: KafkaSink[None] = KafkaSink(servers, "fieldgate-simulate", properties, prefix=prefix)
     sending = Sending(sink, arguments.rate)
     try:
         with progress_bar("periods of a mast") as progress:

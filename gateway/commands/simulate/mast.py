@@ -59,7 +59,7 @@ class _Sensor:
 
 
 class SimulatedMast:
-    """A mast and what it has in its outbox. Of one thread; periods come in order."""
+    """A mast and what it has in its outbox. One thread uses it; periods come in order."""
 
     def __init__(self, config: Config, place: Place, story: Story, seed: int, period_s: int) -> None:
         sensors = tuple(replace(each, interval_s=float(period_s)) for each in config.sensors)

@@ -70,7 +70,7 @@ def _entry(file: File) -> dict[str, Any]:
 
 
 def _lines_file(name: str, lines: Sequence[Any], redactor: Redactor) -> File:
-    """As many of the newest lines as fit."""
+    """Keeps the newest lines that fit."""
     kept: list[bytes] = []
     size = 0
     for line in reversed(lines):

@@ -26,7 +26,7 @@ from cloud.toml_source import MAX_BYTES
 from gateway.calibration.history import history_path
 from gateway.commands.arguments import os_problem
 from gateway.commands.support.bundle import Part
-from gateway.commands.support.redaction import shown_config, shown_entry
+from gateway.commands.support.redaction import shown_config, shown_entry, values_in
 from gateway.config import Config, check
 from gateway.config.secrets import is_reference, read_secret
 from gateway.config.source import Source
@@ -106,18 +106,20 @@ def _needed(config: Config | None) -> Config:
 
 def _config(request: Request, hidden: set[str]) -> dict[str, Any]:
     source = Source(request.config, at_work=False)
-    if not source.raw:
-        reason = "; ".join(str(problem) for problem in source.problems) or "it is empty"
-        raise Missing(f"{request.config} can't be shown: {reason}")
-    shown, texts = shown_config(source.raw, position=request.position)
-    hidden |= texts
-    # What the config names, as far as it can be read here; credentials from where systemd loads them.
-    for path, reference in _references(source.raw):
-        hidden.add(read_secret(source, path, reference) or "")
     loaded = _output("systemctl", "show", _UNITS[0], "--property=LoadCredential", "--value").split()
     for credential in (Path(each.partition(":")[2]) for each in loaded):
         with suppress(OSError):
             hidden.add(credential.read_text(errors="replace")[:_SECRET_CHARACTERS])
+    if not source.raw:
+        with suppress(OSError):
+            hidden |= values_in(request.config.read_text(errors="replace")[:MAX_BYTES])
+        reason = "; ".join(str(problem) for problem in source.problems) or "it is empty"
+        raise Missing(f"{request.config} can't be shown: {reason}")
+    shown, texts = shown_config(source.raw, position=request.position)
+    hidden |= texts
+    # What the config names, as far as it can be read here.
+    for path, reference in _references(source.raw):
+        hidden.add(read_secret(source, path, reference) or "")
     return shown
 
 

@@ -2,35 +2,38 @@
 
 Of the config, the values of named keys are shown, where they are numbers or plain text; all else is hidden,
 whatever it is called. Of the daemon's log entries, named fields. In free text, quoted values, addresses with
-a login and assignments are hidden. What the config hides is also hidden wherever it occurs again.
+a login and assignments are hidden. What the config hides is also hidden wherever it occurs again, as it is,
+percent-encoded or in base64.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from typing import Any, Final, get_args
+from urllib.parse import unquote, unquote_plus
 
 from cloud.toml_problems import KeyPath
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
 from gateway.config.bridges.model import DownlinkConfig, ForwardConfig
-from gateway.config.keys import field_names
+from gateway.config.keys import keys_of
 from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
 from gateway.config.quantities import QuantityConfig
 from gateway.config.secrets import is_reference
+from gateway.config.values import SECRET
 
 HIDDEN: Final = "(hidden)"
 
 _HIDDEN_KEYS: Final[Mapping[str, frozenset[str]]] = {
-    "gateway": frozenset({"identity_key"}),
-    "mqtt": frozenset({"password"}),
     "kafka": frozenset({"properties"}),
     "uplink": frozenset({"reset_command"}),
-    "status": frozenset({"token"}),
     "site": frozenset({"name", "owner"}),
 }
+"""Hidden though their types make no secrets of them."""
 _TABLES: Final[Mapping[str, type[Any]]] = {
     "forward": ForwardConfig,
     "downlink": DownlinkConfig,
@@ -38,9 +41,13 @@ _TABLES: Final[Mapping[str, type[Any]]] = {
     "actuator": ActuatorConfig,
     "interlock": InterlockConfig,
 }
+_OWN_WORDS: Final = frozenset({"set", "where", "unless"})
+"""Keys whose tables have fields of a device's messages."""
+_NAME: Final = re.compile(r"[\w.-]{1,80}")
+_QUOTED: Final = re.compile(r"""["']([^"'\n]+)["']""")
 _POSITION: Final = frozenset({"latitude", "longitude"})
 _PROPERTIES: Final = re.compile(
-    r"(?:[a-z]+\.)+"
+    r"(?!.*(?:password|secret|token))(?:[a-z]+\.)+"
     r"(?:ms|bytes|size|messages|level|type|codec|enable|location|protocol|mechanisms?|username|algorithm|id)"
 )
 """librdkafka's properties that are shown, by their last words."""
@@ -63,6 +70,7 @@ _IN_TEXT: Final = re.compile(
       | "(?:[^"\\]|\\.)*(?:"|\Z)
       | (?<!\w)'(?:[^'\\]|\\.)*(?:'|\Z)
       | [^\s"'=]*://[^\s"']*[@?=][^\s"']*
+      | (?i:\b(?:password|passwd|token|secret|api[-_]?key)\b\s*:\s*\S+)
       | (?i:\b(?:authorization|bearer|basic)\b).*""",
     re.VERBOSE | re.DOTALL,
 )
@@ -79,7 +87,7 @@ def shown_config(raw: Mapping[str, Any], *, position: bool) -> tuple[dict[str, A
     def show(value: Any, allowed: Callable[[KeyPath], bool], path: KeyPath = ()) -> Any:
         if isinstance(value, Mapping):
             within = _nothing if is_reference(value) else allowed
-            return {key: show(each, within, (*path, key)) for key, each in value.items()}
+            return {_name(key): show(each, within, (*path, key)) for key, each in value.items()}
         if isinstance(value, list):
             return [show(each, allowed, path) for each in value]
         if allowed(path) and (not isinstance(value, str) or _PLAIN.fullmatch(value)):
@@ -93,7 +101,7 @@ def shown_config(raw: Mapping[str, Any], *, position: bool) -> tuple[dict[str, A
         def allowed(path: KeyPath) -> bool:
             if (section, path[0]) == ("kafka", "properties"):
                 return _PROPERTIES.fullmatch(".".join(map(str, path[1:]))) is not None
-            return path[0] in known
+            return path[0] in known and not _OWN_WORDS.intersection(path)
 
         return show(keys, allowed)
 
@@ -108,6 +116,17 @@ def shown_config(raw: Mapping[str, Any], *, position: bool) -> tuple[dict[str, A
     return shown, hidden
 
 
+def values_in(text: str) -> set[str]:
+    """What may be a value in a file that can't be parsed: after each equals sign, and between quotes."""
+    after = (line.partition("=")[2].strip().strip("\"'") for line in text.splitlines())
+    return {each for each in (*after, *_QUOTED.findall(text)) if len(each) >= _LEAST_TEXT}
+
+
+def _name(key: str) -> str:
+    """A key; one that is no name may be a value in the wrong place."""
+    return key if _NAME.fullmatch(key) else HIDDEN
+
+
 def _nothing(_path: KeyPath) -> bool:
     return False
 
@@ -117,16 +136,27 @@ def _keys_of(section: str, table: Mapping[str, Any]) -> frozenset[str]:
     if section == "sensor":
         driver = table.get("driver")
         options = driver_type(driver).options if isinstance(driver, str) and driver in DRIVERS else None
-        own = () if options is None else field_names(options)
-        return frozenset((*field_names(SensorCommon), "quality", *own))
+        own = () if options is None else _open_names(options)
+        return frozenset((*_open_names(SensorCommon), "quality", *own))
     if section == "board":
         kind = table.get("kind", "raspberry-pi")
-        return frozenset(("kind", *(field_names(BOARDS[kind]) if kind in BOARDS else ())))
+        return frozenset(("kind", *(_open_names(BOARDS[kind]) if kind in BOARDS else ())))
     if section in _TABLES:
-        return frozenset(field_names(_TABLES[section]))
+        return frozenset(_open_names(_TABLES[section]))
     if section not in SECTIONS:
         return frozenset()
-    return frozenset(field_names(SECTIONS[section])) - _HIDDEN_KEYS.get(section, frozenset())
+    return frozenset(_open_names(SECTIONS[section])) - _HIDDEN_KEYS.get(section, frozenset())
+
+
+def _open_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(key.name for key in keys_of(kind) if not _has_secret(key.hint))
+
+
+def _has_secret(hint: Any) -> bool:
+    """Whether a type is a secret's, or has one within it."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return any(_has_secret(key.hint) for key in keys_of(hint))
+    return hint is SECRET or any(map(_has_secret, get_args(hint)))
 
 
 def shown_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,6 +184,25 @@ _ENTRY: Final = {
 }  # fmt: skip
 
 
+_WORD: Final = re.compile(r"""[^\s"']{6,}""")
+_BASE64: Final = re.compile(r"[\w+/-]{6,}", re.ASCII)
+"""Four bytes, the least of a text, take six characters."""
+
+
+def _meanings(word: str) -> Iterator[str]:
+    """What a word may stand for: percent-encoded up to twice, and in base64 within that."""
+    plain = {word}
+    if "%" in word or "+" in word:
+        plain |= {unquote(word), unquote_plus(word), unquote(unquote(word))}
+    for text in plain:
+        yield text
+        for run in _BASE64.findall(text):
+            # It may begin behind other characters of the alphabet: slashes, or a word before a hyphen.
+            for start in range(4):
+                part = run[start : len(run) - ((len(run) - start) % 4 == 1)]
+                yield b64decode(part + "=" * (-len(part) % 4), b"-_").decode(errors="replace")
+
+
 class Redactor:
     """Hides given texts wherever they occur, and in free text what may be another secret."""
 
@@ -161,11 +210,14 @@ class Redactor:
         # The longest first: one may begin with another.
         texts = {part.strip() for text in hidden for part in (text, *text.splitlines())}
         ordered = sorted(filter(_is_long, texts), key=len, reverse=True)
-        self._hidden = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._hidden = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
 
     def known(self, text: str) -> str:
-        """A text without the given ones."""
-        return text if self._hidden is None else self._hidden.sub(HIDDEN, text)
+        """A text without the given ones, whole words where they are encoded."""
+        return _WORD.sub(self._word, self._hidden.sub(HIDDEN, text))
+
+    def _word(self, found: re.Match[str]) -> str:
+        return HIDDEN if any(map(self._hidden.search, _meanings(found[0]))) else found[0]
 
     def text(self, text: str) -> str:
         """Free text without the given ones, quoted values, addresses with a login, and assignments."""

@@ -7,21 +7,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from cloud.toml_problems import KeyPath, WrongValue, quote
+from cloud.toml_problems import KeyPath, WrongValue, quote, unknown_key
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import READING_TOPIC_PREFIX
+from gateway.config.bridges.channel_names import channel_name, singles
 from gateway.config.bridges.model import READING_KEYS, ForwardConfig, ForwardReading
 from gateway.config.bridges.steps import ALLOWED, STEPS, own_field
 from gateway.config.kafka import topic_problem
 from gateway.config.keys import field_names, flat
 from gateway.config.model import GatewayConfig, KafkaConfig, MqttConfig
 from gateway.config.source import Source
-from gateway.config.suggestions import misplaced
 from gateway.config.validate import validate
-from gateway.config.values import BRACES, PLACEHOLDER, overlap, topic_filter, wildcards
+from gateway.config.values import BRACES, EACH, PLACEHOLDER, overlap, path_levels, topic_filter, wildcards
 
 _ANY: Final = frozenset({"filter", "payload", "topic", "key", "steps"})
-_READINGS: Final = frozenset(field_names(ForwardConfig)) - {"path", "time_path", "optional", "readings"}
+_READINGS: Final = frozenset(field_names(ForwardConfig)) - {
+    "path",
+    "time_path",
+    "utc_offset",
+    "optional",
+    "readings",
+}
 PAYLOADS: Final[Mapping[str, type[Any]]] = {
     payload: flat(payload, ForwardConfig, only=keys, payload=payload)
     for payload, keys in {
@@ -44,6 +50,7 @@ def read_forwards(
     forwards: list[ForwardConfig] = []
     # (where it stands, filter); the gateway's own topics come first.
     taken: list[tuple[str, str]] = []
+    channels: dict[tuple[str, str | None], KeyPath] = {}
     if mqtt is not None and gateway is not None:
         taken.append(("the gateway's own topics", f"{mqtt.topic_root}/{gateway.id}/#"))
     for path, raw in source.tables("forward"):
@@ -52,6 +59,7 @@ def read_forwards(
         if forward is not None:
             forward = _with_range(source, forward)
             _check(source, path, forward)
+            _check_sources(source, path, forward, channels)
             _check_way(source, path, forward, (kafka or KafkaConfig()).topic)
             forwards.append(forward)
     return tuple(forwards)
@@ -66,8 +74,7 @@ def _check_overlap(source: Source, path: KeyPath, given: object, taken: list[tup
         if overlap(filter_, other):
             source.error(path, f"overlaps with {quote(other)} ({owner}): messages would be taken twice")
             break
-    line = source.line(path)
-    taken.append(("--set" if line is None else f"line {line}", filter_))
+    taken.append((_table(source, path), filter_))
 
 
 def _read(source: Source, path: KeyPath, raw: Mapping[str, Any]) -> ForwardConfig | None:
@@ -82,7 +89,7 @@ def _read(source: Source, path: KeyPath, raw: Mapping[str, Any]) -> ForwardConfi
         where = " or ".join(quote(each) for each, table in PAYLOADS.items() if key in field_names(table))
         if where:
             return f"means nothing for payload = {quote(payload)}, only for {where}", None
-        return misplaced(key, field_names(ForwardConfig), path)
+        return unknown_key(key, field_names(ForwardConfig))
 
     given = {key: value for key, value in raw.items() if key not in theirs}
     table = validate(kind, given, path, source.error, unknown, source.quantities)
@@ -114,7 +121,9 @@ def _check(source: Source, path: KeyPath, forward: ForwardConfig) -> None:
             source.error((*path, "quantity"), f"is required for payload = {quote(forward.payload)}")
         if forward.payload == "json" and forward.path is None:
             source.error((*path, "path"), 'is required for payload = "json", or readings')
-        _check_reading(source, path, forward)
+        _check_reading(source, path, forward, forward.time_path)
+    if forward.utc_offset is not None and forward.time_path is None:
+        source.error((*path, "utc_offset"), "means nothing without time_path")
     if forward.channel is not None:
         _check_channel(source, (*path, "channel"), forward, forward.channel)
 
@@ -126,7 +135,7 @@ def _check_readings(
         source.error(path, "must not be empty")
     taken: dict[tuple[str, str | None], int] = {}
     for position, reading in enumerate(readings):
-        _check_reading(source, (*path, position), reading)
+        _check_reading(source, (*path, position), reading, forward.time_path)
         if reading.channel is not None:
             _check_channel(source, (*path, position, "channel"), forward, reading.channel)
         channel = (reading.quantity, forward.channel if reading.channel is None else reading.channel)
@@ -139,7 +148,14 @@ def _check_readings(
             )
 
 
-def _check_reading(source: Source, path: KeyPath, reading: ForwardConfig | ForwardReading) -> None:
+def _check_reading(
+    source: Source, path: KeyPath, reading: ForwardConfig | ForwardReading, time_path: str | None
+) -> None:
+    each, timed = (EACH in path_levels(one or "") for one in (reading.path, time_path))
+    if each and not timed:
+        source.error((*path, "path"), 'has a "*", for each reading of an array: time_path must have one, too')
+    elif timed and not each and reading.path is not None:
+        source.error((*path, "path"), 'must have a "*", as time_path has')
     unit = source.unit_of(reading.quantity or "")
     if unit is not None and reading.unit not in (None, unit):
         source.error(
@@ -177,10 +193,39 @@ def _check_channel(source: Source, path: KeyPath, forward: ForwardConfig, templa
         )
     elif _reaches_beyond(source, path, forward, template):
         return
-    elif not used and fixed in source.names() and forward.payload != "raw":
-        source.error(path, f"{quote(fixed)} is a sensor's name already")
     elif not used and available and forward.payload != "raw":
-        source.warn(path, f"makes one channel of all the topics that match {quote(forward.filter)}")
+        source.error(
+            path,
+            f"makes one channel of all the topics that match {quote(forward.filter)}, and a channel has one"
+            " source: put {1} into it, or the device's topic into the filter",
+        )
+
+
+def _check_sources(
+    source: Source, path: KeyPath, forward: ForwardConfig, channels: dict[tuple[str, str | None], KeyPath]
+) -> None:
+    """Refuse a channel that another source has for certain; with wildcards the intake sees it."""
+    if forward.payload not in ("number", "json") or wildcards(forward.filter):
+        return
+    for each in tuple(singles(forward)) or (forward,):
+        if PLACEHOLDER.search(each.channel or ""):
+            continue
+        name = channel_name(each, forward.filter) or ""
+        first = channels.setdefault((name, each.quantity), path)
+        place = path if each.channel is None else (*path, "channel")
+        if name in source.names():
+            source.error(place, f"{quote(name)} is a sensor's name already")
+        elif first != path:
+            source.error(
+                place,
+                f"{quote(f'{name}.{each.quantity}')} is the channel of {_table(source, first)} already:"
+                " give each a channel of its own",
+            )
+
+
+def _table(source: Source, path: KeyPath) -> str:
+    line = source.line(path)
+    return "--set" if line is None else f"line {line}"
 
 
 def _reaches_beyond(source: Source, path: KeyPath, forward: ForwardConfig, template: str) -> bool:

@@ -34,7 +34,7 @@ def read_http(source: Source, given: HttpConfig, base_dir: Path) -> HttpConfig:
 
 
 def read_mqtt_proxy(source: Source, given: MqttProxyConfig, base_dir: Path) -> MqttProxyConfig:
-    """As ``read_http``."""
+    """Checks what ``read_http`` checks."""
     if _lets_others_in(given):
         if given.passwords is None:
             source.error(

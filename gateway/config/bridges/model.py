@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Final, Literal
 
@@ -19,6 +20,7 @@ from gateway.config.values import (
     NotEmpty,
     QuantityName,
     Unit,
+    UtcOffset,
     checked,
     refuse,
 )
@@ -37,7 +39,10 @@ class DropIf:
 
 
 Quantity = Annotated[QuantityName, Meaning("what is measured: temperature, wind_speed and so on")]
-_Path = Annotated[JsonPath, Meaning("where the number stands: keys and positions with dots between")]
+_Path = Annotated[
+    JsonPath,
+    Meaning("where the number stands: keys and positions with dots between; * is each of an array's"),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,9 @@ class _Reading:
     min: Annotated[_Number, Meaning("the device's range: lower values get quality 4", _IN_UNIT)] = None
     max: Annotated[_Number, Meaning("the device's range: higher values get quality 4", _IN_UNIT)] = None
     drop_if: Annotated[DropIf | None, Meaning("values that are counted and not forwarded")] = None
+    words: Annotated[
+        Mapping[str, float] | None, Meaning("texts that stand for numbers, as { open = 1, closed = 0 }")
+    ] = None
     optional: Annotated[bool, Meaning("json: nothing at path is counted and is no error")] = False
 
 
@@ -102,6 +110,9 @@ class ForwardConfig(_Reading):
     steps: Annotated[
         tuple[Step, ...], Meaning("what becomes of the message's JSON object before it is sent, in order")
     ] = ()
+    utc_offset: Annotated[
+        UtcOffset | None, Meaning('json: of a time without a zone, local time less UTC: "+01:00"')
+    ] = None
 
 
 KEY: Final = "{key}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.config.values import topic_filter
 
 _MOST_ROUNDS = 20_000
-"""Of a stored password: its check holds up the others' messages."""
+"""The bound of a stored password: its check holds up the others' messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The ``steps`` of a forward: how one is written, and which a payload may have.
 
-Fields are named by keys with dots between. In tables a dotted and a quoted key are equal, as in
-``[kafka.properties]``.
+Fields are named by keys with dots between; a key that has dots itself is in quotes. In tables a dotted and a
+quoted key are equal, as in ``[kafka.properties]``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cloud.toml_source import leaves
 from cloud.wire.reading_records import ReadingFields
 from drivers.option_docs import Meaning
 from gateway.config.keys import field_names
-from gateway.config.values import checked, read_by, refuse
+from gateway.config.values import checked, path_levels, read_by, refuse
 
 OWN_FIELDS: Final = frozenset((*ReadingFields.__struct_fields__, "boot", "mono_ms", "cal_expires"))
 """What makes a reading: these can be neither changed nor added."""
@@ -44,10 +44,11 @@ def _apart(paths: _Paths) -> _Paths:
     refuse((not paths, "must not be empty"))
     for path in paths:
         refuse(
-            ("" in path.split("."), f'must be keys with dots between, as in "values.t", not {quote(path)}')
+            ("" in path_levels(path), f'must be keys with dots between, as in "values.t", not {quote(path)}')
         )
     for one, other in permutations(paths, 2):
-        refuse((f"{other}.".startswith(f"{one}."), f"{quote(other)} is, or is within, {quote(one)}"))
+        within = path_levels(other)[: len(path_levels(one))] == path_levels(one)
+        refuse((within, f"{quote(other)} is, or is within, {quote(one)}"))
     return paths
 
 
@@ -75,7 +76,7 @@ def _is_condition(value: Any) -> bool:
 
 def own_field(paths: Collection[str]) -> str | None:
     """The first of the reading's own fields that is among these paths, with what is wrong about it."""
-    own = {path.partition(".")[0] for path in paths} & OWN_FIELDS
+    own = {path_levels(path)[0] for path in paths} & OWN_FIELDS
     return f"{quote(min(own))} is a field of every reading: it can't be changed" if own else None
 
 
@@ -127,7 +128,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "raw": STEPS,
     # Its device has numbered it: without it there would be a gap, which means a loss.
     "reading": ("drop", "mask", "rename", "set"),
-    # Of the document the reading's number is taken; the fields set are the reading's.
+    # The reading's number is taken from the document; the fields set are the reading's.
     "json": ("where", "unless", "set"),
     "number": ("set",),
 }

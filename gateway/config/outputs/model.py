@@ -120,10 +120,7 @@ class CommandsConfig:
 
     allow: Annotated[
         tuple[Annotated[str, checked(_allowed)], ...],
-        Meaning(
-            "switch, read, interval, reload, self-test, publish, support-bundle; of one relay as in "
-            '"switch heater"'
-        ),
+        Meaning('switch, read, interval, reload, self-test, publish; of one relay as in "switch heater"'),
     ] = ()
     min_interval_s: Annotated[
         float, Ge(0.1), Le(3600), Meaning("the shortest interval that may be commanded", "s")

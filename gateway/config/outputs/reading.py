@@ -39,7 +39,7 @@ def read_interlocks(
     source: Source, actuators: Sequence[ActuatorConfig], sensors: Sequence[SensorConfig] | None
 ) -> tuple[InterlockConfig, ...]:
     """The interlocks as far as they could be read; ``sensors`` is None where those have errors."""
-    # Also of those with an error of their own.
+    # The names include those with an error of their own.
     names = [str(raw.get("name")) for _, raw in source.tables("actuator")]
     found = []
     for path, raw in source.tables("interlock"):

@@ -65,10 +65,10 @@ class LogThread(QueueListener):
         self._thread: threading.Thread | None
 
     def dequeue(self, block: bool) -> logging.LogRecord:
-        """The next line; while none comes, what the limit releases."""
+        """The next line; while none comes, what the limit holds and releases."""
         while True:
             try:
-                return self._queued.lines.get(block, _TICK_S)
+                return self._queued.lines.get(block, _TICK_S if self._limit.holds else None)
             except Empty:
                 self._limit.release_due()
 

@@ -1,6 +1,6 @@
 """Limits repeated log lines and counts those left out: a bad uplink must not fill a card.
 
-Of each kind of line (an event and what it is about) IN_A_ROW may come at once, then one each AGAIN_S: the
+IN_A_ROW lines of each kind (an event and what it is about) may come at once, then one each AGAIN_S: the
 last one, with how many were left out (``suppressed=…``). All lines together have an allowance in bytes, which
 keeps any 24 hours below a megabyte, in the journal's files too (journald's own limit counts messages, and
 drops the last ones). Lines of level CRITICAL are written in any case. Owned by the log's thread.
@@ -24,7 +24,7 @@ _MOST_KINDS: Final = 256
 """Further ones are one kind together: topics without end must not fill the memory."""
 BYTES_AT_ONCE: Final = 150_000
 BYTES_PER_S: Final = 9.0
-"""With the former at most 928 kB in any 24 hours."""
+"""Both together allow at most 928 kB in any 24 hours."""
 ENTRY_BYTES: Final = 750
 """What an entry takes in the journal's files beyond its text (20,000 entries with fields: 840 bytes each)."""
 _ABOUT: Final = ("sensor", "sensors", "topic", "path", "pin", "problem", "reason")
@@ -57,6 +57,11 @@ class RateLimit:
         if not self._written(kind, record, kind.suppressed):
             kind.suppressed += 1
             kind.last = record
+
+    @property
+    def holds(self) -> bool:
+        """Whether a line waits to be written later."""
+        return any(kind.last is not None for kind in self._kinds.values())
 
     def release_due(self) -> None:
         """Write the last line of each kind that may come again, with how many were left out before it."""

@@ -22,7 +22,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from delta.exceptions import ConcurrentDeleteReadException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as F
 
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
@@ -32,8 +32,8 @@ from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, en
 from spark_jobs.alerting.engine import PARTS
 from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs.alerts import AlertsJob
-from spark_jobs.maintenance.backup import back_up
-from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, STATISTICS
+from spark_jobs.maintenance.schedule import back_up
+from spark_jobs.schemas import ANOMALIES, CHANNELS, PRESENCE, STATISTICS
 from spark_jobs.settings import Settings, parse_run
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sources.samples import collect_samples
@@ -323,6 +323,42 @@ def test_what_changes_beneath_a_running_job(
     assert sorted(row["rule"] for row in ended) == ["hot", "odd", "twins"]
 
 
+def test_the_default_rules_name_two_gateways_with_one_id(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, gateway: str
+) -> None:
+    provision_topics(kafka.bootstrap_servers)
+    settings = replace(settings, bootstrap_servers=kafka.bootstrap_servers)
+    place = ensure_table(spark, settings, PRESENCE)
+    job = AlertsJob(spark, settings)
+
+    def judged(state: str) -> None:
+        """Both channels of the mast change at once, as the job writes them; another mast is well."""
+        of_all = [(gateway, "cup.wind_speed", state), (gateway, "dht.humidity", state)]
+        of_all.append((f"{gateway}-other", "cup.wind_speed", "online"))
+        rows = spark.createDataFrame(of_all, "gateway string, channel string, state string")
+        rows.withColumn("updated_at", F.lit(datetime.now(UTC))).write.format("delta").mode("append").save(
+            place
+        )
+        job.finish()
+
+    judged("cloned")
+    judged("cloned")
+    (raised,) = alerts(kafka, gateway)
+    assert (raised.rule, raised.severity, raised.channel, raised.cleared_us) == (
+        "cloned",
+        "critical",
+        None,
+        None,
+    )
+    assert raised.detail == f"{gateway}: two gateways with this id run at once: a cloned SD card?"
+    assert not raised.historical
+    judged("online")
+    _, cleared = alerts(kafka, gateway)
+    assert (cleared.id, cleared.raised_us) == (raised.id, raised.raised_us)
+    assert cleared.cleared_us is not None
+    assert alerts(kafka, f"{gateway}-other") == []
+
+
 def test_a_state_that_was_cut_short_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "state"
     files = StateFiles(spark, str(place))
@@ -341,8 +377,8 @@ def test_a_state_that_was_cut_short_is_passed_over(spark: SparkSession, tmp_path
     assert again.load() == {"v": 2, "number": last - 1, "gateways": gateways}
     again.save({"number": last + 1, "gateways": {}})
     assert StateFiles(spark, place.as_uri()).load() == {"v": 2, "number": last + 1, "gateways": gateways}
-    again.save({"v": 3})
-    with pytest.raises(JobError, match="newer version"):
+    again.save({"v": 1})
+    with pytest.raises(JobError, match="is of version 1, not 2: remove the directory"):
         StateFiles(spark, str(place)).load()
 
 
@@ -369,24 +405,6 @@ def test_each_state_file_has_a_part_of_the_fleet_and_what_changed(
 
 def stored(job: AlertsJob) -> Any:
     return msgspec.json.decode(msgspec.json.encode(job._engine.to_state()))
-
-
-def test_what_an_older_version_left_is_taken_over_by_the_one_process_there_was(
-    spark: SparkSession, settings: Settings
-) -> None:
-    row = dict.fromkeys(ALERTS.without("updated_at").names) | {
-        "id": "1", "rule": "gale", "rule_version": "1", "gateway": "mast-07", "channel": "cup.wind_speed",
-        "raised_at": 1_780_000_020_000_000, "historical": False,
-    }  # fmt: skip
-    left = {"generation": "q", "batch": 7, "engine": {}, "issued": {}, "versions": {}, "outputs": []}
-    older = Path(settings.checkpoints) / "alerts-state"
-    StateFiles(spark, str(older)).save({**left, "pending": [], "unwritten": {"1": row}, "v": 1})
-    assert AlertsJob(spark, replace(settings, shard=(1, 2)))._unwritten == {}
-    job = AlertsJob(spark, settings)
-    assert job._unwritten == {"1": row}
-    assert list(job._engine.to_state()) == ["mast-07"]
-    assert not older.exists()
-    assert AlertsJob(spark, settings)._unwritten == {"1": row}
 
 
 def two_of_each_shard(gateway: str) -> list[str]:

@@ -302,19 +302,17 @@ def test_models_that_cannot_be_used_are_refused_and_the_one_before_stays(
     store.activate({GATEWAY: "v3"})
     assert models.of([GATEWAY]) == {GATEWAY: packed}
     assert "v3/mast-07.json is missing" in logged(caplog, "anomaly.model_refused")[1]
-    # One that was cut short is passed over; of an older version's, which has no number, the others go first.
+    # One that was cut short is passed over.
     (Path(settings.models) / "current-000004.json").write_text('{"mast-07": "v1"')
-    (Path(settings.models) / "current").write_text(json.dumps({GATEWAY: "v1"}))
     assert store.current() == {GATEWAY: "v3", "mast-08": "v1"}
     assert "current-000004.json is no JSON object" in logged(caplog, "models.passed_over")[0]
     for pointer in Path(settings.models).glob("current-*"):
         pointer.write_text("{")
-    (Path(settings.models) / "current").write_text("[]")
     assert models.of([GATEWAY]) == {GATEWAY: packed}
     assert "is no JSON object" in logged(caplog, "anomaly.models_unreadable")[0]
 
     # Trained for ten minutes, needed for one.
-    (Path(settings.models) / "current").write_text(json.dumps({GATEWAY: "v1"}))
+    (Path(settings.models) / "current-000005.json").write_text(json.dumps({GATEWAY: "v1"}))
     other = CurrentModels(spark, replace(settings, interval_s=60))
     assert other.of([GATEWAY]) == {}
     assert "is of 600-s intervals" in logged(caplog, "anomaly.model_refused")[-1]

@@ -13,16 +13,17 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from spark_jobs.intervals import changed_spans
+from spark_jobs.jobs.anomaly import AnomalyJob
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.maintenance.table_files import parts
 from spark_jobs.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.transforms.mast import mounted_channels
-from spark_jobs.transforms.mast_values import air_density_kgm3, power_law_exponent
-from spark_jobs.transforms.spans import changed_spans
+from spark_jobs.transforms.mast_values import air_density_kgm3, mounted_channels, power_law_exponent
 from tests.spark.records import rows_of
 from tests.spark.running import run_to_end, started
+from tests.support.logger_files import MAPPING, asked, file_in, imported, lines
 
 T0 = datetime(2026, 5, 28, 20, 20, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -58,6 +59,49 @@ def record(channel: str, height_m: float | None, *periods: Any, **more: Any) -> 
     }  # fmt: skip
 
 
+def test_no_value_of_the_mast_is_left_where_an_import_was_taken_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = Settings(("mast",), "nowhere:9092", str(tmp_path / "lake"), str(tmp_path / "at"), once=True)
+    air = MAPPING[MAPPING.index('[[channel]]\nsensor = "air"') :]
+    cup = MAPPING.removesuffix(air)
+    fleet = [(cup.replace("old-07", "old-08"), "other.csv"), (cup + air, "logger.csv")]
+    for mapping, name in fleet:
+        imported(tmp_path, file_in(tmp_path, lines(12), name), mapping=mapping)
+    run_to_end(settings, MastJob(spark, settings))
+    there = "SELECT gateway, count(*), min(interval_start) FROM mast GROUP BY 1 ORDER BY 1"
+    first = datetime(2016, 2, 1, tzinfo=UTC)
+    assert asked(tmp_path, there) == [("old-07", 12, first), ("old-08", 12, first)]
+    # The logger's clock was UTC: an hour later all along. Another one has its first two intervals, too.
+    attic = cup.split("[[channel]]")[0] + air.replace('"air"', '"attic"')
+    imported(tmp_path, file_in(tmp_path, lines(2), "attic.csv"), mapping=attic)
+    moved = (cup + air).replace("+01:00", "+00:00")
+    imported(tmp_path, tmp_path / "logger.csv", mapping=moved, more=["--replace"])
+    for _ in range(2):
+        run_to_end(settings, MastJob(spark, settings))
+        assert asked(tmp_path, there) == [("old-07", 14, first), ("old-08", 12, first)]
+    gap = f"SELECT count(*) FROM mast WHERE gateway = 'old-07' AND interval_start < '{first + 60 * MINUTE}'"  # noqa: S608
+    assert asked(tmp_path, gap) == [(2,)]
+
+
+@pytest.mark.parametrize("job", [MastJob, AnomalyJob])
+def test_a_lake_of_other_intervals_is_named_with_the_option(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, job: type[MastJob | AnomalyJob]
+) -> None:
+    settings = Settings(
+        (job.__name__,), "nowhere:9092", str(tmp_path / "lake"), str(tmp_path / "at"), once=True
+    )
+    place = ensure_table(spark, settings, STATISTICS)
+    rows = [stat("cup.wind_speed", 7.0, interval_s=length) for length in (300, 90)]
+    frame(spark, STATISTICS, rows).write.format("delta").mode("append").save(place)
+    run_to_end(settings, job(spark, settings))
+    (hint,) = [each.getMessage() for each in caplog.records if ".no_intervals" in each.getMessage()]
+    assert hint.endswith("the lake has none of 10m, but of 90s and 5m: name one by --interval")
+    caplog.clear()
+    run_to_end(replace(settings, interval_s=300), job(spark, replace(settings, interval_s=300)))
+    assert ".no_intervals" not in caplog.text
+
+
 def test_the_record_in_force_most_of_the_interval_counts(spark: SparkSession) -> None:
     def cup(name: str, *records: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         return f"{name}.wind_speed", [
@@ -80,6 +124,11 @@ def test_the_record_in_force_most_of_the_interval_counts(spark: SparkSession) ->
             cup("back", record("x.wind_speed", 50.0, (SINCE, minutes(2)), (minutes(3), None))),
             cup("no-clock", at_height(50.0, None, None), at_height(49.0, minutes(-60), None)),
             cup("newer", at_height(50.0, SINCE, None, 2), at_height(49.0, SINCE, None, 1)),
+            cup(
+                "written-last",
+                at_height(50.0, minutes(-9), None) | {"updated_at": T0},
+                at_height(49.0, SINCE, None) | {"updated_at": minutes(1)},
+            ),
             cup("ended", at_height(50.0, SINCE, T0)),
             cup("not-yet", at_height(50.0, minutes(10), None)),
             cup("never"),
@@ -87,6 +136,8 @@ def test_the_record_in_force_most_of_the_interval_counts(spark: SparkSession) ->
     )
     statistics = [stat(channel, 8.0) for channel in cases]
     records = [each for of_channel in cases.values() for each in of_channel]
+    of_plain = next(each for each in records if each["channel"] == "plain.wind_speed")
+    of_plain["extra"] = '{"imported":"csv","tilt_deg":35.5}'
     records.append(record("never.wind_speed", 99.0, gateway="mast-08"))
     records.append(record("twin.wind_speed", 10.0, pair="plain"))
     statistics += [
@@ -107,14 +158,15 @@ def test_the_record_in_force_most_of_the_interval_counts(spark: SparkSession) ->
     found = {each["channel"].partition(".")[0]: each for each in row["channels"]}
     assert {name: each["height_m"] for name, each in found.items()} == {
         "plain": 50.0, "swapped-early": 49.0, "swapped-late": 50.0, "in-the-middle": 49.0, "back": 50.0,
-        "no-clock": 49.0, "newer": 50.0, "ended": None, "not-yet": None, "never": None, "twin": 10.0,
+        "no-clock": 49.0, "newer": 50.0, "written-last": 49.0, "ended": None, "not-yet": None,
+        "never": None, "twin": 10.0,
     }  # fmt: skip
     assert {name: each["twin"] for name, each in found.items() if each["twin"]} == {
         "twin": "plain.wind_speed"
     }
     assert found["plain"] | {"height_m": 0, "twin": 0} == {
         "channel": "plain.wind_speed", "quantity": "wind_speed", "avg": 8.0, "sd": 0.8, "cube_mean": 512.0,
-        "recovery": 1.0, "height_m": 0, "twin": 0,
+        "recovery": 1.0, "height_m": 0, "twin": 0, "tilt_deg": 35.5,
     }  # fmt: skip
 
 

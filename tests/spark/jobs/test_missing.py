@@ -220,8 +220,12 @@ def missing_starts(
     return sorted(row.start_us for row in found.collect())
 
 
-def test_a_reading_of_a_wrong_date_makes_rows_for_400_days_at_most(spark: SparkSession) -> None:
+def test_a_reading_of_a_wrong_date_makes_rows_for_a_day_and_an_outage_for_400(spark: SparkSession) -> None:
     found = missing_starts(spark, EPOCH + 9000 * DAY, 600, (EPOCH, 1000), (EPOCH + 9000 * DAY, 1000))
+    assert found == [EPOCH + at * 10 * M for at in range(1, 144)]
+    # Nothing follows it but the rest of its gateway.
+    assert missing_starts(spark, EPOCH + 9000 * DAY, 600, (EPOCH, 1000)) == found
+    found = missing_starts(spark, EPOCH + 400 * DAY, 600, (EPOCH, 1000), (EPOCH + 400 * DAY, 1000))
     assert (found[0], found[-1], len(found)) == (EPOCH + 10 * M, EPOCH + 400 * DAY - 10 * M, 400 * 144 - 1)
 
 
@@ -263,6 +267,12 @@ RECORD = columns(
     "periods: periods",
     periods="begin end: time",
 )
+
+
+def test_a_record_of_an_interval_without_end_has_the_longest_period(spark: SparkSession) -> None:
+    row = ("m1", "cup.wind_speed", True, 1, 1e300, "m/s", [(None, None)])
+    (found,) = times_in_force(spark.createDataFrame([row], RECORD)).collect()
+    assert found.record_ms == 2**31 - 1
 
 
 def in_force(

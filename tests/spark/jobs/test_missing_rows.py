@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cloud.wire.reading_records import Reading
 from spark_jobs.intervals import DAY_US
@@ -172,3 +172,69 @@ def test_a_review_that_is_cut_short_between_two_days_is_finished(
     StatisticsJob(spark, settings).batch(late, 1)
     cups = [row["interval_start"] for row in rows_of(settings, "statistics") if row["channel"] == CUP]
     assert sorted(cups) == [min(cups) + at * timedelta(hours=6) for at in range(4 * days + 1)]
+
+
+def test_years_without_readings_take_few_merges(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """A station with a dead clock: each of twelve channels has one reading of 2020 beside those of today."""
+    settings, merges = replace(settings, interval_s=3600), list[int]()
+
+    def merge(session: SparkSession, location: str, rows: DataFrame, starts_us: Collection[int]) -> None:
+        merges.append(len(starts_us))
+        merge_statistics(session, location, rows, starts_us)
+
+    monkeypatch.setattr(missing_intervals, "merge_statistics", merge)
+    before_us = START_US - 300 * DAY_US
+    names = [f"cup-{number}.wind_speed" for number in range(12)]
+    long_ago = [reading(1, channel=name, at_us=START_US - 2300 * DAY_US) for name in names]
+    now = [reading(at + 2, channel=name, at_us=before_us + at * 60 * M) for name in names for at in range(2)]
+    run(spark, settings, [*long_ago, *now])
+    assert len(merges) == 1
+    assert len(rows_of(settings, "statistics")) == 12 * (3 + 23)
+    if not full:
+        return
+    # An outage of 300 days, of all of them: the rows are there, in parts that fit into memory.
+    merges.clear()
+    monkeypatch.setattr(missing_intervals, "_PART", 4_000)
+    back = [reading(9, channel=name, at_us=START_US) for name in names[:2]]
+    run(spark, settings, back)
+    assert len(merges) <= 12 * 300 * 24 // 4_000 + 3
+    assert sum(merges) >= 300 * 24 - 3
+
+
+def test_a_mast_that_comes_back_after_months_holds_nobody_up(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass writes a part of its rows, a restart goes on, and a late reading among what is owed counts."""
+    monkeypatch.setattr(missing_intervals, "_EACH", 200, raising=False)
+    settings = replace(settings, interval_s=21_600, once=False)
+    before_us = START_US - 100 * DAY_US
+    others = [reading(at + 1, gateway="mast-08", at_us=START_US - (3 - 3 * at) * 360 * M) for at in range(2)]
+    long_ago = [reading(1, channel=CUP, at_us=before_us), reading(1, channel=BARO, at_us=before_us)]
+    back = [reading(9, channel=CUP, at_us=START_US), reading(9, channel=BARO, at_us=START_US)]
+
+    def starts(gateway: str, *, data: bool = False) -> list[datetime]:
+        rows = [row for row in rows_of(settings, "statistics") if row["gateway"] == gateway]
+        return sorted(row["interval_start"] for row in rows if row["channel"] == CUP and data <= row["count"])
+
+    def passed(version: int, *readings: Reading) -> StatisticsJob:
+        """A job that has just started, after a batch of these."""
+        append_readings(spark, settings, readings)
+        feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
+        job = StatisticsJob(spark, settings)
+        job.batch(feed.load(settings.table(READINGS.name)), version)
+        return job
+
+    passed(1, *long_ago, others[0])
+    job = passed(2, *back, others[1])
+    assert len(starts("mast-08")) == 4
+    assert 2 < len(starts("mast-07")) <= 103
+    job.settle()
+    assert 103 < len(starts("mast-07")) <= 205
+    # Among what is owed, after a restart.
+    job = passed(3, reading(5, channel=CUP, at_us=before_us + 10 * DAY_US))
+    job.finish()
+    found = starts("mast-07")
+    assert found == [found[0] + at * timedelta(hours=6) for at in range(401)]
+    assert len(starts("mast-07", data=True)) == 3

@@ -183,8 +183,12 @@ def test_silence_is_five_periods_and_a_minute_at_least(spark: SparkSession) -> N
     channels = with_arrivals(spark.createDataFrame(pa.Table.from_pylist(old, schema=schema)), none)
     losses = [{"channel": "baro", "pending": 0, "lost": 9, "announced": 0}]
     gateways = spark.createDataFrame(
-        [("mast-07", False, False, losses), ("slow", False, True, None), ("gone", True, False, None)],
-        "gateway string, offline boolean, metered boolean, "
+        [
+            ("mast-07", False, False, False, losses),
+            ("slow", False, False, True, None),
+            ("gone", True, False, False, None),
+        ],
+        "gateway string, offline boolean, cloned boolean, metered boolean, "
         "losses array<struct<channel: string, pending: long, lost: long, announced: long>>",
     )
 

@@ -17,8 +17,8 @@ from spark_jobs.intervals import now_us
 from spark_jobs.jobs import missing_intervals, statistics
 from spark_jobs.schemas import READINGS, STATISTICS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks import statistics_progress
 from spark_jobs.sinks.delta import latest_version
+from spark_jobs.sinks.statistics import Progress
 from spark_jobs.transforms.statistics import interval_statistics
 from tests.spark.jobs.test_jobs import M, rows
 from tests.spark.records import START_US, append_readings, reading, rows_of
@@ -193,7 +193,7 @@ def test_a_gateway_that_fell_silent_is_missing_if_it_was_live(
 
 
 def test_it_goes_on_from_a_lake_without_its_state_or_rows(spark: SparkSession, settings: Settings) -> None:
-    """One of an older version has no state, and open rows of intervals that are over too."""
+    """Its open rows may be of intervals that are over."""
     settings = replace(settings, once=False)
     with running(spark, settings) as (_, query):
         append_readings(spark, settings, [reading(1, 4.0), reading(241, 2.0), reading(301, 6.0)])
@@ -231,7 +231,7 @@ def test_it_goes_on_from_a_lake_without_its_state_or_rows(spark: SparkSession, s
 def test_a_lost_state_loses_no_interval(spark: SparkSession, settings: Settings, full: bool) -> None:
     """The checkpoint is kept, so readings of committed batches come no more."""
     if not full:
-        pytest.skip("only with --full: a lake of an older version has no state either")
+        pytest.skip("only with --full: another test loses state and rows")
     settings = replace(settings, once=False, open_every_s=0.0)
     with running(spark, settings) as (_, query):
         append_readings(spark, settings, [reading(1, 4.0), reading(2, 6.0)])
@@ -267,7 +267,7 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
     places: dict[str, tuple[Any, str]] = {
         "merge": (statistics, "merge_statistics"),
         "missing": (missing_intervals, "merge_statistics"),
-        "state": (statistics_progress.Progress, "add"),
+        "state": (Progress, "add"),
     }
     twin = "twin.wind_speed"
     batches = [

@@ -22,11 +22,17 @@ from spark_jobs import schemas
 from spark_jobs.errors import SettingsError
 from spark_jobs.intervals import TIMES
 from spark_jobs.jobs.maintain import options_of
-from spark_jobs.maintenance import compaction, table_files
-from spark_jobs.maintenance.backup import back_up
-from spark_jobs.maintenance.compaction import Compaction, compact, joins
-from spark_jobs.maintenance.retention import AGED_BY
-from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions, Report
+from spark_jobs.maintenance import schedule, table_files
+from spark_jobs.maintenance.schedule import (
+    AGED_BY,
+    Compaction,
+    Maintenance,
+    MaintenanceOptions,
+    Report,
+    back_up,
+    compact,
+    joins,
+)
 from spark_jobs.maintenance.table_files import Part, mean_reads, parts
 from spark_jobs.schemas import ALERTS, QUARANTINE, READINGS, RECALIBRATIONS, RUNS, Table
 from spark_jobs.session import small_batch_session
@@ -148,8 +154,8 @@ def steps(report: Report) -> list[tuple[Any, ...]]:
 def test_a_round_changes_the_files_and_not_the_rows(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, today: datetime, day: Day
 ) -> None:
-    monkeypatch.setattr(compaction, "FILE_BYTES", 15_000)
-    for module in (compaction, table_files):
+    monkeypatch.setattr(schedule, "FILE_BYTES", 15_000)
+    for module in (schedule, table_files):
         monkeypatch.setattr(module, "SMALL_BYTES", 5_000)
     store(spark, settings, day(3), 1, 12)
     slow = replace(settings, checkpoints=settings.checkpoints + "-slow")
@@ -241,13 +247,13 @@ def test_every_table_that_grows_has_a_retention_and_a_name_in_the_catalog(
                 "date", F.to_date(column)
             )
         frame.write.format("delta").mode("append").save(ensure_table(spark, settings, table))
-    options = MaintenanceOptions(keep_days=dict.fromkeys(AGED_BY, 400), database="masts")
-    try:
-        Maintenance(spark, settings, options, lambda: today).round()
-        left = [spark.table(f"masts.{table.name}").select("gateway") for table in times.values()]
-        found = [sorted(row.gateway for row in rows.collect()) for rows in left]
-    finally:
-        spark.sql("drop database if exists masts cascade")
+    options = MaintenanceOptions(keep_days=dict.fromkeys(AGED_BY, 400))
+    Maintenance(spark, settings, options, lambda: today).round()
+    left = [
+        spark.read.format("delta").load(settings.table(table.name)).select("gateway")
+        for table in times.values()
+    ]
+    found = [sorted(row.gateway for row in rows.collect()) for rows in left]
     assert found == [["new", "now"], ["drops", "new", "now"], ["new", "now"]]
     tables = [table for table in vars(schemas).values() if isinstance(table, Table)]
     growing = {table.name for table in tables if table.partitioned_by_date}

@@ -130,6 +130,7 @@ RECORD = ChannelRecord(
     in_force=True,
     periods=(Period(START_US, None),),
     unit="m/s",
+    kind="linear",
     driver="hall-anemometer",
     interval_s=1.0,
     range=(0.0, 75.0),

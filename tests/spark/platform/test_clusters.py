@@ -53,7 +53,10 @@ def test_a_standalone_cluster_that_loses_a_worker(
         lake=f"file://{tmp_path}/lake",
         checkpoints=f"file://{tmp_path}/checkpoints",
     )
-    cluster = ("--master", address, "--conf", "spark.sql.shuffle.partitions=2")
+    cluster = (
+        *("--master", address, "--conf", "spark.sql.shuffle.partitions=2"),
+        *("--conf", "spark.fieldgate.openCluster=true"),
+    )
     driver = ("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m")
     with Flow(kafka.bootstrap_servers, topic) as flow:
         with jobs_program(place, tmp_path / "jobs.log", *cluster, *driver) as program:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from cloud.config import RegistryConfig
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
-from cloud.registry.client import NotRegistered, Registry, RegistryAccess, RegistryError
+from cloud.registry import NotRegistered, Registry, RegistryAccess, RegistryError
 from cloud.wire.avro_readings import SCHEMA, is_avro
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from spark_jobs.jobs.ingest import IngestJob
@@ -122,7 +122,7 @@ def test_gateways_of_both_formats_beside_a_registry(
         # What the rule forbids: Apicurio's own words.
         fields = json.loads(SCHEMA)
         fields["fields"].append({"name": "site", "type": "string"})
-        monkeypatch.setattr("cloud.registry.client.SCHEMA", json.dumps(fields))
+        monkeypatch.setattr("cloud.registry.SCHEMA", json.dumps(fields))
         assert registry.incompatibility() is not None
         with pytest.raises(RegistryError, match=r"is not compatible .*site"):
             registry.register()

@@ -84,6 +84,7 @@ def test_what_the_queries_keep_outlives_an_executor_that_isnt_needed_any_more(
         # A part of what is kept is on each executor.
         "spark.sql.shuffle.partitions": "2",
     }
+    conf["spark.fieldgate.openCluster"] = "true"
     options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     with standalone_cluster(tmp_path, (1, 1), "1g") as (address, workers):
 
@@ -135,6 +136,7 @@ trigger = "300ms"
 topics = '{topics}'
 [jobs.conf]
 "spark.executor.memory" = "512m"
+"spark.fieldgate.openCluster" = "true"
 """
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.settings import Settings
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.sinks.readings import BatchCounts, IngestSink
+from spark_jobs.transforms.dedupe import joined_ranges
 from tests.spark.records import KAFKA_US, encoded, identities, kafka_frame, reading, rows_of
 
 DEAD = "gateway.dead-letter"
@@ -69,6 +70,13 @@ def test_good_and_bad_go_their_ways_once(spark: SparkSession, settings: Settings
         (row["kafka_offset"], row["reason"], row["payload"]) for row in rows_of(settings, "quarantine")
     ]
     assert sorted(refused) == [(4, "NOT_JSON", b"bad"), (4, "NOT_JSON", b"new"), (5, "EMPTY", b"")]
+
+
+def test_the_highest_number_there_is_has_no_next(spark: SparkSession) -> None:
+    schema, top = "gateway string, channel string, run string, first bigint, last bigint", 2**63 - 1
+    rows = [("m", "c", "r", *span) for span in ((top, top), (5, 6), (top, top), (1, 4), (top - 1, top))]
+    found = joined_ranges(spark.createDataFrame(rows, schema)).collect()
+    assert sorted((row.first, row.last) for row in found) == [(1, 6), (top - 1, top)]
 
 
 def stored_ranges(settings: Settings) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Rows merged by key, and tables that an older version wrote."""
+"""Rows merged by key, and tables of another layout."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession, functions as F
-from pyspark.sql.types import StructType
 
+from spark_jobs.errors import JobError
 from spark_jobs.frames import computed, rows_frame
-from spark_jobs.schemas import MAST, PRESENCE, RUNS, STATISTICS
+from spark_jobs.schemas import MAST, PRESENCE, STATISTICS
 from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, table_version
+from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed, starts_of
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.sinks.statistics import merge_statistics
@@ -37,6 +37,7 @@ ROWS = pa.schema(
         *((name, pa.float64()) for name in ("shear_alpha", "veer", "air_density", "insolation")),
         ("inputs", pa.map_(pa.string(), pa.string())),
         ("date", pa.date32()),
+        ("insolation_by_channel", NUMBERS),
     ]
 )
 
@@ -80,14 +81,9 @@ def run_files(settings: Settings) -> dict[str | None, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("older", [False, True])
 def test_runs_that_have_ended_are_not_written_again_with_those_that_go_on(
-    spark: SparkSession, settings: Settings, older: bool
+    spark: SparkSession, settings: Settings
 ) -> None:
-    if older:
-        # Without the column, and so without the partitions.
-        old = replace(RUNS, schema=RUNS.without("date"), partitioned_by_date=False, dated_later=False)
-        ensure_table(spark, settings, old)
     sink = RecordSink(spark, settings, RUN_RECORDS)
 
     def write(*records: bytes, day: int = 0) -> dict[str, tuple[str, int]]:
@@ -105,25 +101,21 @@ def test_runs_that_have_ended_are_not_written_again_with_those_that_go_on(
         2,
     )
     after = run_files(settings)
-    if not older:
-        assert (set(before), after["2026-05-28"]) == ({None, "2026-05-28"}, before["2026-05-28"])
-        assert after[None] != before[None]
+    assert (set(before), after["2026-05-28"]) == ({None, "2026-05-28"}, before["2026-05-28"])
+    assert after[None] != before[None]
     # One ends, and of one that has ended a record comes late.
     found = write(run_record("r2", "stopped", 3), run_record("r1", "stopped", 6), day=2)
     assert found == {"r1": ("stopped", 6), "r2": ("stopped", 3), "r3": ("running", 1)}
-    assert older or set(run_files(settings)) == {None, "2026-05-30"}
+    assert set(run_files(settings)) == {None, "2026-05-30"}
 
 
-def test_an_older_table_gets_the_columns_that_came_since(spark: SparkSession, settings: Settings) -> None:
-    older = replace(PRESENCE, schema=StructType([field for field in PRESENCE.schema if field.name != "lost"]))
-    location = ensure_table(spark, settings, older)
-    row = {"gateway": "mast-07", "channel": "cup.wind_speed", "state": "online"}
-    spark.createDataFrame([row]).write.format("delta").mode("append").save(location)
-    ensure_table(spark, settings, PRESENCE)
-    assert [(found["state"], found["lost"]) for found in rows_of(settings, "presence")] == [("online", None)]
-    version = table_version(spark, location)
-    ensure_table(spark, settings, PRESENCE)
-    assert table_version(spark, location) == version
+def test_a_table_without_a_column_is_refused_with_the_way_out(
+    spark: SparkSession, settings: Settings
+) -> None:
+    other = replace(PRESENCE, schema=PRESENCE.without("pending", "lost"))
+    location = ensure_table(spark, settings, other)
+    with pytest.raises(JobError, match=f"{location} lacks pending, lost: .* Move the lake"):
+        ensure_table(spark, settings, PRESENCE)
 
 
 def test_statistics_give_way_to_all_of_their_readings_and_to_nothing_less(

@@ -104,14 +104,14 @@ def test_a_batch_that_fails_once_is_done_again(spark: SparkSession, settings: Se
     def batch(number: int) -> None:
         numbers.append(number)
         if numbers == [0, 1]:
-            raise ValueError("one bad moment")
+            raise RuntimeError("a bad moment")
         if number == 2:
             stopping.set()
 
     run([Supervised(name, spark, settings, lambda: Rate(name, spark, batch))], spark, stopping)
     assert numbers[:4] == [0, 1, 1, 2]
     assert value("fieldgate_jobs_restarts_total", name) == 1
-    assert f'error="ValueError: one bad moment",query="{name}"' in generate_latest(metrics.REGISTRY).decode()
+    assert f'error="RuntimeError: a bad moment",query="{name}"' in generate_latest(metrics.REGISTRY).decode()
 
 
 def test_the_others_start_after_the_first_ones_first_batch(spark: SparkSession, settings: Settings) -> None:

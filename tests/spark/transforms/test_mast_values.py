@@ -149,6 +149,24 @@ def test_density_by_what_there_is() -> None:
     assert air_density_kgm3(15.0, -1.0, 60.0) is None
 
 
+def test_insolation_is_each_pyranometers_and_the_masts_is_the_horizontal_ones() -> None:
+    tilted = replace(other("a-module.irradiance", 800.0), tilt_deg=40.0)
+    down = replace(other("b-ground.irradiance", 120.0), tilt_deg=180.0)
+    level, unknown = other("sun.irradiance", 600.0), other("c.irradiance", 590.0)
+    row = mast_values([tilted, down, replace(level, tilt_deg=0.0), unknown], 600)
+    assert (row.insolation, row.inputs["insolation"]) == (100.0, "sun.irradiance")
+    of_each = {"a-module": 800, "b-ground": 120, "c": 590, "sun": 600}
+    assert row.insolation_by_channel == {f"{name}.irradiance": avg / 6 for name, avg in of_each.items()}
+    # A record that says nothing of it is a horizontal one's; of tilted ones alone the mast has none.
+    assert mast_values([tilted, level], 600).insolation == 100.0
+    alone = mast_values([tilted, down], 600)
+    assert (alone.insolation, "insolation" in alone.inputs, len(alone.insolation_by_channel)) == (
+        None,
+        False,
+        2,
+    )
+
+
 def test_insolation_is_scaled_from_half_of_the_samples_on() -> None:
     sun = other("sun.irradiance", -3.0)
     assert mast_values([replace(sun, recovery=0.5)], 600).insolation == -0.5
@@ -163,7 +181,7 @@ def test_a_silent_mast_has_no_values() -> None:
     silent = mast_values(
         [replace(each, avg=None, sd=None, cube_mean=None, recovery=0.0) for each in WHOLE], 600
     )
-    assert silent == MastValues({}, {}, {}, None, None, None, None, {})
+    assert silent == MastValues({}, {}, {}, None, None, None, None, {}, {})
 
 
 V48, V20, V48B = (f"{name}.wind_direction" for name in ("vane-48m", "vane-20m", "vane-48m-b"))
@@ -199,6 +217,20 @@ def test_which_vanes_veer_is_made_of() -> None:
         assert mast_values([cup(A50, speed, 50.0), low, high], 600).veer is None
     assert mast_values([cup(A50, 3.001, 50.0), low, high], 600).veer == 0.5
     assert mast_values([cup(A50, 8.0, 50.0), cup(C20, 3.0, 20.0), low, high], 600).veer is None
+
+
+def test_heights_and_values_beyond_all_numbers_take_nothing_but_their_own_value() -> None:
+    vanes = [
+        other(f"vane-{name}.wind_direction", 200.0, height) for name, height in (("a", 58.0), ("b", 1e200))
+    ]
+    cups = [cup(A50, 8.0, 1e308), cup(B50, 7.0, 1.5e308), cup(C30, 6.0, 1.7e308)]
+    row = mast_values([*vanes, *cups, *WHOLE[4:]], 600)
+    assert row.veer is None
+    assert row.air_density == pytest.approx(RHO, abs=5e-7)
+    twins = [replace(other("a.wind_direction", 1.7e308), twin="b.wind_direction")]
+    assert mast_values([*twins, other("b.wind_direction", -1.7e308)], 600).pair_difference == {}
+    hot = [other("dht.temperature", 900.0), other("dht.humidity", -1.7e308), other("baro.pressure", 80.0)]
+    assert mast_values([*hot, cup(C30, 5.0, 30.0)], 600).wind_power_density == {}
 
 
 def test_vanes_that_are_twins_differ_by_the_angle_between_them() -> None:

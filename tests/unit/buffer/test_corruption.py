@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Generator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,7 @@ import pytest
 from buffer import recovery, tables
 from buffer.blocks import Block
 from buffer.drops import CORRUPT, Drop
-from buffer.errors import OutboxUnusable
-from buffer.space_limits import Limits
+from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30
@@ -51,7 +51,7 @@ class Site:
         repeated = 0
         for _ in range(200):
             rows = outbox.peek(0, 100, UNBOUND)
-            # What is salvaged has another number, and comes once, but for what was being removed.
+            # It comes once, but for what was being removed.
             taken = {numbers[record] for _, record in rows}
             assert len(taken) == len(rows)
             repeated += len(taken & found)
@@ -212,19 +212,24 @@ def test_vanished_file_is_announced(site: Site, tmp_path: Path) -> None:
     assert site.check(work) == [Drop(CORRUPT, 97, 720, 624, b"")]
 
 
-def test_salvage_interrupted_by_a_crash_begins_again(site: Site, tmp_path: Path) -> None:
+def test_a_crash_within_the_pass_repeats_it(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     connection = sqlite3.connect(work / NAME, isolation_level=None)
     connection.execute("UPDATE numbering SET issued = 3")
     connection.close()
-    outbox = SqliteOutbox(work / NAME)
-    assert outbox.append([b"not kept waiting"]) == [721]
-    site.appended[721] = b"not kept waiting"
-    copy = Path(shutil.copytree(work, tmp_path / "copy"))
+    copy = tmp_path / "copy"
+
+    def crash(*_: object) -> Generator[Drop, None, None]:
+        shutil.copytree(work, copy)
+        yield from ()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "losses", crash)
+        SqliteOutbox(work / NAME).close()
     (copy / f"{NAME}-shm").unlink()
-    outbox.close()
     assert site.check(copy) == []
-    del site.appended[721]
 
 
 def test_crash_between_setting_aside_and_the_new_file_announces_nothing(site: Site, tmp_path: Path) -> None:
@@ -233,29 +238,22 @@ def test_crash_between_setting_aside_and_the_new_file_announces_nothing(site: Si
     assert site.check(work) == []
 
 
-def test_a_damaged_file_that_cannot_be_read_now_is_read_later(
+def test_what_the_card_cannot_read_of_a_damaged_file_is_announced(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
     recovery.set_aside(work / NAME, 97, 720, last_is_known=True)
-    real = tables.blocks_after
-    failures = [_io_error()]
+    oldest, newest = tables.blocks_after, tables.blocks_down_to
 
     def failing(connection: sqlite3.Connection, number: int) -> Generator[Block, None, None]:
-        for at, block in enumerate(real(connection, number)):
-            if at == 20 and failures:
-                raise failures.pop()
-            yield block
+        yield from islice(oldest(connection, number), 20)
+        raise _io_error()
 
     monkeypatch.setattr(tables, "blocks_after", failing)
+    monkeypatch.setattr(tables, "blocks_down_to", lambda *place: islice(newest(*place), 10))
     drops: list[Drop] = []
     outbox = SqliteOutbox(work / NAME, on_drop=drops.append)
-    with pytest.raises(OutboxUnusable):
-        outbox.peek(0, 1, UNBOUND)
-    for _ in range(100):
-        outbox.peek(0, 1, UNBOUND)
-    # It goes on where it was: a failing card must not fill the outbox with repetitions.
-    assert (len(outbox), drops) == (624, [])
+    assert (len(outbox), drops) == (30 * 12, [Drop(CORRUPT, 337, 600, 264, b"")])
     outbox.close()
 
 
@@ -272,38 +270,27 @@ def test_without_lock_file_numbers_skip_and_the_loss_has_no_count(site: Site, tm
     assert site.check(work) == [Drop(CORRUPT, 1, 1 << 20, None, b"")]
 
 
-def test_salvage_into_a_smaller_cap_waits_for_room_and_nothing_is_dropped_for_it(tmp_path: Path) -> None:
+def test_a_damaged_file_larger_than_the_cap_is_kept_until_room_is_wanted(tmp_path: Path) -> None:
     drops: list[Drop] = []
     path = tmp_path / NAME
     outbox = SqliteOutbox(path)
-    stored: dict[int, bytes] = {}
     for at in range(500):
-        records = [os.urandom(400) for _ in range(12)]
-        stored.update(zip(outbox.append(records, b"%d" % at), records, strict=True))
+        outbox.append([os.urandom(400) for _ in range(12)], b"%d" % at)
     outbox.close()
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("UPDATE numbering SET issued = 3")
     connection.close()
     outbox = SqliteOutbox(path, Limits(2 << 20), on_drop=drops.append)
+    assert (len(outbox), drops) == (6000, [])
+    assert [*tmp_path.glob("*.damaged-*")] != []
     outbox.append([b"fresh"])
-    found: list[bytes] = []
-    for _ in range(2000):
-        rows = outbox.peek(0, UNBOUND, UNBOUND)
-        assert outbox.size_bytes() < 2 << 20
-        if not outbox._salvages:
-            break
-        if rows:
-            found += [record for _, record in rows]
-            outbox.remove([number for number, _ in rows])
-    found += [record for _, record in rows]
-    assert found[0] == b"fresh"
-    assert sorted(found[1:]) == sorted(stored.values())
-    assert drops == []
+    assert [*tmp_path.glob("*.damaged-*")] == []
+    assert outbox.peek(6000, 10, UNBOUND) == [(6001, b"fresh")]
     outbox.close()
 
 
-def test_what_was_salvaged_at_run_time_outlives_the_next_start(tmp_path: Path) -> None:
-    """The fresh file needs a copy of the dictionary that the salvaged blocks are compressed with."""
+def test_what_was_kept_at_run_time_outlives_the_next_start(tmp_path: Path) -> None:
+    """The new file needs a copy of the dictionary that the blocks are compressed with."""
     drops: list[Drop] = []
     outbox = SqliteOutbox(tmp_path / NAME, on_drop=drops.append)
     appended: dict[int, bytes] = {}
@@ -311,10 +298,8 @@ def test_what_was_salvaged_at_run_time_outlives_the_next_start(tmp_path: Path) -
         records = [b"reading %d %d %s" % (at, n, os.urandom(90).hex().encode()) for n in range(12)]
         appended.update(zip(outbox.append(records), records, strict=True))
     outbox._file.connection.execute("UPDATE blocks SET head_checksum = x'00' WHERE first = 13")
-    while True:
-        found = dict(outbox.peek(0, UNBOUND, UNBOUND))
-        if len(found) == len(appended) - 12:
-            break
+    found = dict(outbox.peek(0, UNBOUND, UNBOUND))
+    assert len(found) == len(appended) - 12
     outbox.close()
     assert [(drop.reason, drop.first, drop.last) for drop in drops] == [(CORRUPT, 13, 24)]
     outbox = SqliteOutbox(tmp_path / NAME, on_drop=drops.append)
@@ -330,10 +315,6 @@ def test_what_was_removed_from_a_part_of_a_block_comes_again_after_damage(tmp_pa
     outbox.append([b"c" * 50] * 3)
     outbox.remove([1, 2, 7])
     outbox._file.connection.execute("UPDATE blocks SET head_checksum = x'00' WHERE first = 1")
-    for _ in range(100):
-        found = [number for number, _ in outbox.peek(0, UNBOUND, UNBOUND)]
-        if not outbox._salvages:
-            break
-    assert found == [10, 11, 12, 13, 14, 15]
+    assert [number for number, _ in outbox.peek(0, UNBOUND, UNBOUND)] == [4, 5, 6, 7, 8, 9]
     assert len(outbox) == 6
     outbox.close()

@@ -11,7 +11,7 @@ import pytest
 
 from buffer.drops import DISK_LOW, Drop
 from buffer.errors import OutboxDiskFull, OutboxUnusable
-from buffer.space_limits import Limits
+from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30

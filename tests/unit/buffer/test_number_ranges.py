@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from buffer.numbering import NumberRanges
+from buffer.tables import NumberRanges
 
 NUMBERS = st.sets(st.integers(1, 60), max_size=40)
 

@@ -13,8 +13,7 @@ import pytest
 from buffer import recovery
 from buffer.drops import Drop
 from buffer.errors import OutboxDiskFull, OutboxForeign, OutboxLocked, OutboxUnusable, OutboxVersionError
-from buffer.outbox_file import OutboxFile
-from buffer.space_limits import Limits
+from buffer.outbox_file import Limits, OutboxFile
 from buffer.sqlite_outbox import SqliteOutbox
 from tests.unit.buffer.test_full_disk import _fill, small_disk
 from tests.unit.buffer.trouble import Disk

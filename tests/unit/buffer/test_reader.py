@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from buffer.errors import OutboxUnusable, OutboxVersionError
+from buffer.outbox_file import Limits
 from buffer.reader import OutboxReader, files_of, user_of
-from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 BATCH = [b"record %d " % number * 20 for number in range(12)]
@@ -133,4 +133,21 @@ def test_reports_that_it_is_no_outbox(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(OutboxVersionError, match="version 99"):
+        OutboxReader(path)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "SELECT 1 AS first, 2 AS last, zeroblob(700000000) AS payload",
+        "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT i AS first FROM n",
+    ],
+)
+def test_a_file_with_a_view_in_a_tables_place_is_refused(tmp_path: Path, view: str) -> None:
+    path = tmp_path / "outbox.db"
+    filled(path).close()
+    with sqlite3.connect(path) as database:
+        database.executescript(f"DROP TABLE blocks; CREATE VIEW blocks AS {view}")
+    database.close()
+    with pytest.raises(OutboxUnusable, match="has a view"):
         OutboxReader(path)

@@ -9,8 +9,8 @@ import pytest
 
 from buffer.drops import DISK_LOW, OUTBOX_FULL, Drop
 from buffer.errors import OutboxDiskFull
+from buffer.outbox_file import Limits
 from buffer.reader import OutboxReader
-from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
-import subprocess
-import sys
 import tempfile
 from itertools import count
 from pathlib import Path
@@ -16,12 +13,10 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from buffer import tables
-from buffer.blocks import ROW_BYTES, Group
+from buffer.blocks import ROW_BYTES
 from buffer.drops import DISK_LOW, OTHERS_SHARE, OUTBOX_FULL, Drop
-from buffer.errors import OutboxDiskFull, OutboxUnusable
-from buffer.reader import OutboxReader
-from buffer.space_limits import Limits
+from buffer.errors import OutboxDiskFull
+from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30
@@ -95,103 +90,6 @@ def test_below_min_free_disk_they_go_first_too(tmp_path: Path) -> None:
     outbox.close()
 
 
-def test_a_block_stored_again_stays_of_its_class(tmp_path: Path) -> None:
-    outbox = SqliteOutbox(tmp_path / NAME)
-    outbox.append([os.urandom(1000)] * 2, others=True)
-    outbox.append([os.urandom(1000)] * 2)
-    outbox.append([os.urandom(1000)] * 2, others=True)
-    outbox.append([os.urandom(1000)] * 2)
-    for numbers in ([1, 2], [3, 4], [6, 8]):
-        outbox.refile([Group(numbers, [os.urandom(1000), os.urandom(1000)], b"")])
-    with OutboxReader(tmp_path / NAME) as reader:
-        classes = {block.first: block.others for block in reader.blocks()}
-    # What was of both classes is the owner's: it is not to go early.
-    assert classes == {5: True, 7: False, 9: True, 11: False, 13: False}
-    assert outbox._blocks.numbering.others_bytes > 2000
-    outbox.close()
-
-
-def test_records_that_made_room_meanwhile_are_not_stored_again(tmp_path: Path) -> None:
-    outbox = SqliteOutbox(tmp_path / NAME)
-    outbox.append([b"own"])
-    outbox.append([b"theirs", b"theirs"], others=True)
-    outbox.append([b"own"])
-    outbox.remove([2])
-    with pytest.raises(OutboxUnusable, match="were dropped"):
-        outbox.refile([Group([2, 3], [b"a", b"b"], b"")])
-    assert [number for number, _ in outbox.peek(0, 10, UNBOUND)] == [1, 3, 4]
-    outbox.close()
-
-
-def _as_version_2(path: Path) -> None:
-    """A file as the version before wrote it."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    row = tables.read_numbering(connection)
-    connection.execute("UPDATE numbering SET version = 2, checksum = ?", (row.checksum(2),))
-    connection.execute("DROP INDEX others")
-    connection.execute("PRAGMA user_version = 2")
-    connection.close()
-
-
-@pytest.fixture
-def version_2(tmp_path: Path) -> Path:
-    outbox = SqliteOutbox(tmp_path / NAME)
-    for at in range(50):
-        outbox.append([b"reading %d of %d, and some more of it" % (n, at) for n in range(12)], b"%d" % at)
-    outbox.remove([*range(1, 13), 15, 100])
-    outbox.close()
-    _as_version_2(tmp_path / NAME)
-    return tmp_path / NAME
-
-
-def test_a_file_of_version_2_is_taken_over_where_it_is(version_2: Path) -> None:
-    expected = [number for number in range(13, 601) if number not in (15, 100)]
-    with OutboxReader(version_2) as reader:
-        assert [number for number, _ in reader.records()] == expected
-        assert reader.dropped() == 0
-    drops: list[Drop] = []
-    outbox = SqliteOutbox(version_2, on_drop=drops.append)
-    assert [number for number, _ in outbox.peek(0, UNBOUND, UNBOUND)] == expected
-    assert outbox.append([b"new"], others=True) == [601]
-    outbox.close()
-    with OutboxReader(version_2) as reader:
-        assert [block.first for block in reader.blocks() if block.others] == [601]
-    assert drops == []
-    assert [file.name for file in version_2.parent.iterdir() if "damaged" in file.name] == []
-
-
-def test_a_kill_while_a_file_is_taken_over_changes_nothing(version_2: Path) -> None:
-    script = f"""
-import os
-from pathlib import Path
-from buffer import tables
-from buffer.sqlite_outbox import SqliteOutbox
-execute = tables.write_numbering
-def killed(connection, row):
-    execute(connection, row)
-    connection.execute(tables._INDEX)
-    connection.execute("PRAGMA user_version = 3")
-    os._exit(9)
-tables.write_numbering = killed
-SqliteOutbox(Path({str(version_2)!r}))
-"""
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 9
-    test_a_file_of_version_2_is_taken_over_where_it_is(version_2)
-
-
-def test_a_damaged_version_is_not_taken_over(version_2: Path) -> None:
-    SqliteOutbox(version_2).close()
-    connection = sqlite3.connect(version_2, isolation_level=None)
-    connection.execute("PRAGMA user_version = 2")
-    connection.close()
-    drops: list[Drop] = []
-    outbox = SqliteOutbox(version_2, on_drop=drops.append)
-    for _ in range(50):
-        outbox.peek(0, 1, UNBOUND)
-    assert (len(outbox), drops) == (588, [])
-    outbox.close()
-
-
 _size = st.integers(1, 60).map(lambda tenths: tenths * 1000)
 
 
@@ -202,7 +100,7 @@ class SharesMachine(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
         # Random bytes without a dictionary: a block's size is known.
-        self.learning = mock.patch("buffer.blocks.learn", return_value=None)
+        self.learning = mock.patch("buffer.tables.learn", return_value=None)
         self.learning.start()
         self.drops: list[Drop] = []
         self.stored: dict[int, tuple[bytes, bool]] = {}

@@ -9,7 +9,6 @@ from pathlib import Path
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from buffer.blocks import Group
 from buffer.drops import Drop
 from buffer.sqlite_outbox import SqliteOutbox
 
@@ -42,24 +41,6 @@ class OutboxMachine(RuleBasedStateMachine):
         self.outbox.remove(numbers)
         for number in numbers:
             self.stored.pop(number, None)
-
-    @rule(places=st.sets(st.integers(0, 20), min_size=1, max_size=6))
-    def refile(self, places: set[int]) -> None:
-        held = sorted(self.stored)
-        numbers = [held[place] for place in sorted(places) if place < len(held)]
-        if not numbers:
-            return
-        parts = [part for part in (numbers[::2], numbers[1::2]) if part]
-        groups = [Group(part, [self.stored.pop(number) for number in part], b"") for part in parts]
-        stored = self.outbox.refile(groups)
-        assert [number for part in stored for number in part] == [
-            self.issued + at for at in range(1, len(numbers) + 1)
-        ]
-        self.issued += len(numbers)
-        for group, expected in zip(groups, stored, strict=True):
-            self.ever.update(zip(expected, group.records, strict=True))
-            self.blocks.append((expected[0], expected[-1]))
-            self.stored.update(zip(expected, group.records, strict=True))
 
     @rule()
     def remove_everything(self) -> None:

@@ -13,8 +13,8 @@ import pytest
 from buffer.blocks import DICTIONARY_BYTES
 from buffer.drops import Drop
 from buffer.errors import OutboxDiskFull
+from buffer.outbox_file import Limits
 from buffer.reader import OutboxReader
-from buffer.space_limits import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 UNBOUND = 1 << 30
@@ -120,7 +120,7 @@ def test_at_the_cap_a_dictionary_takes_the_room_of_the_oldest(tmp_path: Path) ->
     """A full file of a program that learned nothing from small commits."""
     path, drops = tmp_path / "outbox.db", list[Drop]()
     outbox = SqliteOutbox(path, Limits(1 << 20), on_drop=drops.append)
-    with mock.patch("buffer.blocks.learn", return_value=None):
+    with mock.patch("buffer.tables.learn", return_value=None):
         for size in (*[1000] * 60, 300_000, 300_000):
             outbox.append([os.urandom(size)])
         while not drops:

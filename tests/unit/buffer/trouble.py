@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from buffer.blocks import Group
 from buffer.drops import OnDrop
 from buffer.errors import OutboxDiskFull, OutboxError, OutboxUnusable
-from buffer.space_limits import Limits
+from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
 _NO_LIMITS = Limits()
@@ -82,10 +81,6 @@ class FailingOutbox(SqliteOutbox):
         if isinstance(self.disk.writing, OutboxUnusable):
             raise self.disk.writing
         super().remove(numbers)
-
-    def refile(self, groups: Sequence[Group]) -> list[range]:
-        self._check(drop_oldest=False)
-        return super().refile(groups)
 
     def _check(self, drop_oldest: bool) -> None:
         self.disk.tried += 1

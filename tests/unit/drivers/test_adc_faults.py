@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from drivers.ads1115 import AdcOptions, AdcPins
-from drivers.bp20 import TYPE as BP20, Bp20, Bp20Options, SupplyOptions
-from drivers.driver_type import DriverType, Nameplate, OptionError
-from drivers.emulation.i2c import EmulatedI2c
+from drivers.bp20 import TYPE as BP20, Bp20, Bp20Options
+from drivers.driver_type import DriverType, Nameplate
+from drivers.emulation.board import EmulatedI2c
 from drivers.interface import Board, Measurement, ReadError
 from drivers.pyranometer import TYPE as PYRANOMETER, Pyranometer, PyranometerAdcOptions, PyranometerOptions
-from tests.support.masts import fitted, sample, simulated
 from tests.unit.drivers.test_adc import Wires, opened
 
 
@@ -182,66 +180,6 @@ def test_over_range_is_seen_at_the_converters_own_full_scale_and_at_its_supply()
     assert only(barometer(station, adc=AdcOptions(vdd_v=3.3)).read()).reasons == ()
 
 
-SUPPLY = SupplyOptions(input=1, divider=2.0, nominal_v=5.1, tolerance=0.02)
-
-
-@pytest.mark.parametrize(
-    ("supply_v", "reasons"), [(5.1, ()), (5.0, ()), (5.2, ()), (4.99, ("NOISY",)), (5.21, ("NOISY",))]
-)
-def test_a_supply_that_sags_is_flagged_and_the_value_kept(supply_v: float, reasons: tuple[str, ...]) -> None:
-    station = Station()
-    station.volts[0], station.volts[1] = 4.0, supply_v / 2
-    sensor = barometer(station, supply=SUPPLY)
-    found = only(sensor.read())
-    assert found.reasons == reasons
-    assert found.value == 21.79 * found.raw + 10.55
-    assert len(sensor.diagnose()) == len(reasons)
-    if reasons:
-        assert f"supply is {supply_v:.2f} V instead of 5.1 V (input 1, divider 2)" in sensor.diagnose()[0]
-
-
-def test_a_ratiometric_output_is_corrected_where_configured_and_raw_stays() -> None:
-    station = Station()
-    pressure, supply_v = 85.0, 4.85
-    station.volts[0] = supply_v * (0.009 * pressure - 0.095)
-    station.volts[1] = supply_v / 2
-    sensor = barometer(station, supply=replace(SUPPLY, correct=True, tolerance=0.06))
-    found = only(sensor.read())
-    # The element's own figures and the datasheet's rounded ones differ by 0.01 kPa; a converter step is 4 Pa.
-    assert found.value == pytest.approx(pressure, abs=0.03)
-    assert found.raw == pytest.approx(station.volts[0], abs=1e-4)
-    assert found.reasons == ()
-    # Uncorrected it is 3.7 kPa too low.
-    uncorrected = only(barometer(station, supply=SUPPLY).read())
-    assert uncorrected.value == pytest.approx(81.35, abs=0.03)
-    assert uncorrected.reasons == ("NOISY",)
-
-
-@pytest.mark.parametrize("adc_v", [0.0, -0.1, 1.2, 6.2])
-def test_what_is_no_supply_corrects_nothing(adc_v: float) -> None:
-    station = Station()
-    station.volts[0], station.volts[1] = 4.0, adc_v
-    sensor = barometer(station, supply=replace(SUPPLY, correct=True))
-    found = only(sensor.read())
-    assert found.value == 21.79 * found.raw + 10.55
-    assert found.reasons == ("NOISY",)
-
-
-def test_a_supply_input_that_fails_is_a_read_error() -> None:
-    station = Station()
-    station.volts[1] = None
-    sensor = barometer(station, supply=SUPPLY)
-    with pytest.raises(ReadError):
-        sensor.read()
-
-
-def test_on_an_emulated_board_the_supply_is_nominal() -> None:
-    baro = fitted("baro", "bp20", supply=SUPPLY)
-    board = simulated([baro])
-    samples = sample(board, [baro], until_ns=board.clock.now_ns() + 3_000_000_000)["baro"]
-    assert [one.got[0].reasons for one in samples if isinstance(one.got, tuple)] == [()] * 3
-
-
 # The pyranometer.
 
 
@@ -357,12 +295,6 @@ def test_the_defaults_cause_no_concern() -> None:
             " sensor's name into model",
         ),
         (Bp20Options(offset=105.5), "offset: 105.5 kPa is far from the datasheet's 10.55: is it in kPa?"),
-        (
-            Bp20Options(supply=SupplyOptions(1, divider=1.0, nominal_v=5.1)),
-            "supply: 5.1 V behind a divider of 1 is above the converter's supply of 5 V (adc.vdd_v): use a"
-            " larger"
-            " divider",
-        ),
     ],
 )
 def test_concerns_of_a_barometer(options: Bp20Options, expected: str) -> None:
@@ -406,23 +338,6 @@ def test_another_sensors_model_has_its_own_slope() -> None:
 )
 def test_concerns_of_a_pyranometer(options: PyranometerOptions, expected: str) -> None:
     assert expected in concerns(PYRANOMETER, options)
-
-
-def test_the_supplys_input_is_taken() -> None:
-    parts = {claim.part: claim.key for claim in BP20.claims(Bp20Options(supply=SUPPLY))}
-    assert parts == {
-        "input 0 of converter 0x48": ("adc",),
-        "input 1 of converter 0x48": ("supply",),
-        "I2C address 0x48": ("adc",),
-    }
-
-
-def test_the_supply_is_not_measured_where_the_sensor_is() -> None:
-    for adc in (AdcOptions(input=1), AdcOptions(input="1-3")):
-        with pytest.raises(OptionError, match=r"supply\.input: input 1 is the sensor's own"):
-            BP20.settle(Bp20Options(adc=adc, supply=SUPPLY), None)
-    options = Bp20Options(supply=SUPPLY)
-    assert BP20.settle(options, None) is options
 
 
 Opener = Callable[[Station], Bp20 | Pyranometer]

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from drivers.cup_models import MODELS, CupModel, cup_model, doubts, is_home_made
 from drivers.driver_type import Nameplate
-from drivers.hall_anemometer import TYPE, HallAnemometerOptions, fastest_hz
+from drivers.hall_anemometer import (
+    MODELS,
+    TYPE,
+    CupModel,
+    HallAnemometerOptions,
+    cup_model,
+    doubts,
+    fastest_hz,
+    is_home_made,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from drivers.dht11 import Dht11, Dht11Options, frame_values
-from drivers.emulation.dht import EmulatedDht11, dht11_frame, frame_edges
+from drivers.emulation.board import EmulatedDht11, dht11_frame, frame_edges
 from drivers.interface import ChecksumError, ReadError
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import example, given, strategies as st
 
-from drivers.emulation.dht import dht11_frame, frame_edges
+from drivers.emulation.board import dht11_frame, frame_edges
 from drivers.interface import ChecksumError, DriverError, ReadError
 from tests.unit.drivers.dht_lines import bits_of, level_changes, polled
 from tests.unit.drivers.test_dht11 import Line, started, values

@@ -108,6 +108,58 @@ def test_the_newest_report_wins_and_is_not_read_twice() -> None:
     assert script.seconds == 2.5
 
 
+def tpv(device: str, latitude: float | None) -> bytes:
+    fix = '"mode":1' if latitude is None else f'"mode":3,"lat":{latitude},"lon":85.5'
+    return b'{"class":"TPV","device":"%s",%s}\n' % (device.encode(), fix.encode())
+
+
+A, B = "/dev/ttyACM0", "/dev/ttyACM1"
+
+
+def latitude_of(gpsd: Gpsd) -> float:
+    position = gpsd.read()[0].position
+    assert position is not None
+    return position[0]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [tpv(B, 27.5), tpv(A, None), None],
+        [tpv(A, None), tpv(B, 27.5), None],
+        [tpv(A, None), tpv(A, None), tpv(B, 27.5), None],
+        [tpv(A, None), tpv(B, 27.4), tpv(A, None), tpv(B, 27.5), tpv(A, None), None],
+    ],
+)
+def test_a_receiver_with_a_fix_comes_before_one_without(lines: list[bytes | None]) -> None:
+    assert latitude_of(driver(Script(lines))) == 27.5
+
+
+def test_the_receiver_that_is_read_stays_the_same_while_it_has_a_fix() -> None:
+    lines = [tpv(B, 27.5), None, tpv(B, 27.6), tpv(A, 28.5), None, tpv(A, 28.6), tpv(B, 27.7), None]
+    lines += [tpv(A, 28.7), tpv(B, None), tpv(A, 28.8), None]
+    gpsd = driver(Script(lines))
+    assert [latitude_of(gpsd) for _ in range(4)] == [27.5, 27.6, 27.7, 28.8]
+
+
+def test_the_key_chooses_a_receiver() -> None:
+    script = Script([tpv(B, 27.5), tpv(A, 28.5), tpv(B, 27.6), None, tpv(A, 28.6), tpv(B, None), None])
+    gpsd = Gpsd(script, GpsdOptions(latitude=27.7, longitude=85.5, receiver=A))  # type: ignore[arg-type]
+    gpsd.start()
+    assert [latitude_of(gpsd), latitude_of(gpsd)] == [28.5, 28.6]
+    gpsd = Gpsd(script, GpsdOptions(latitude=27.7, longitude=85.5, receiver=B))  # type: ignore[arg-type]
+    script.connections = [[tpv(A, 28.5), tpv(A, 28.6), None]]
+    with pytest.raises(ReadError, match="no new report of /dev/ttyACM1, but of /dev/ttyACM0"):
+        gpsd.read()
+
+
+def test_a_receiver_without_a_fix_doesnt_keep_a_reading_long() -> None:
+    script = Script([tpv(A, None), tpv(A, None), tpv(A, None)])
+    with pytest.raises(ReadError, match="no fix"):
+        driver(script).read()
+    assert script.seconds <= 2.5
+
+
 def test_a_lost_connection_is_a_read_error_and_the_next_read_connects_again() -> None:
     script = Script([TPV % (1, 1), b""], [TPV % (2, 2)])
     gpsd = driver(script)

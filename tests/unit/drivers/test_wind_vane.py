@@ -16,8 +16,21 @@ from drivers.ads1115 import FULL_SCALE_V, AdcOptions
 from drivers.driver_type import Nameplate, OptionError
 from drivers.emulation.faults import Fault
 from drivers.interface import FittedSensor, Measurement, ReadError
-from drivers.vane_angles import circle, gray_code, gray_number, loaded, off_steps, step_angle, unloaded
-from drivers.wind_vane import TYPE, VaneAdcOptions, WindVane, WindVaneOptions, pot_angle, ratio_at
+from drivers.wind_vane import (
+    TYPE,
+    VaneAdcOptions,
+    WindVane,
+    WindVaneOptions,
+    circle,
+    gray_code,
+    gray_number,
+    loaded,
+    off_steps,
+    pot_angle,
+    ratio_at,
+    step_angle,
+    unloaded,
+)
 from tests.support.masts import Sample, fitted, replayed, sample, simulated
 from tests.support.servers import shared_data
 from tests.unit.drivers.emulation.test_faults import run

@@ -103,3 +103,14 @@ def test_what_the_manifests_name_is_there() -> None:
         labels = each["spec"]["template"]["metadata"]["labels"]
         assert each["spec"]["selector"]["matchLabels"] == labels
         assert service["spec"]["selector"].items() <= labels.items()
+
+
+def test_only_its_executors_reach_a_driver_and_each_proves_itself() -> None:
+    assert spark_conf()["spark.authenticate"] == spark_conf()["spark.network.crypto.enabled"] == "true"
+    tables = named("StatefulSet")["tables"]["spec"]["template"]["metadata"]["labels"]
+    policy = named("NetworkPolicy")["fieldgate-spark"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= tables.items()
+    ports = {str(each["port"]) for each in policy["ingress"][0]["ports"]}
+    assert ports == {spark_conf()["spark.driver.port"], spark_conf()["spark.driver.blockManager.port"]}
+    executor = policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
+    assert f"labels: {{app: {executor['app']}}}" in config_map("fieldgate-spark")["executor.yaml"]

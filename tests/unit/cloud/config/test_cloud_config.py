@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloud.config import CloudConfig, Secret, UnreadableError, check, load
-from cloud.registry.client import RegistryAccess
+from cloud.registry import RegistryAccess
 from cloud.toml_problems import ConfigError
 
 EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "cloud.toml"
@@ -111,6 +111,9 @@ ssl.endpoint.identification.algorithm = "none"
          '2: kafka.bootstrap: is not a known key (did you mean "bootstrap_servers"?)'),
         ("[kafka.properties]\nbootstrap.servers = 'a:1'",
          "2: kafka.properties.bootstrap.servers: belongs in kafka.bootstrap_servers"),
+        ("[kafka]\nprefix = '__a'",
+         '2: kafka.prefix: must not begin with "mqtt.", "gateway." or "__": topics without a prefix do'),
+        ("[kafka.properties]\nprefix = 'a.'", "2: kafka.properties.prefix: belongs in kafka.prefix"),
         ("[kafka]\nsecurity.protocol = 'SSL'", "2: kafka.security.protocol: belongs in [kafka.properties]"),
         ("[kafka]\nproperties = 1", "2: kafka.properties: must be a table: [kafka.properties]"),
         ("[kafka]\nbootstrap_servers = 'a'",
@@ -251,6 +254,15 @@ def test_no_repr_and_no_problem_shows_a_secret(tmp_path: Path) -> None:
     assert "everybody here may read: chmod 640" in warnings[0]
     path.write_text(text.replace('"PLAIN"', '"PLAINEST"') + "[lake]\n")
     assert "hidden" not in "\n".join(str(each) for each in check(path)[1])
+
+
+@pytest.mark.parametrize("everybody", ["0.0.0.0/0", "::/0", "0.0.0.0/1", "8000::/1"])
+def test_a_proxy_of_the_dashboard_is_not_everybody(everybody: str, tmp_path: Path) -> None:
+    text = f'[dashboard]\nproxies = ["127.0.0.1", "10.0.0.0/8", "{everybody}"]\n'
+    assert problems(tmp_path, text) == [
+        f"2: dashboard.proxies.2: {everybody} has clients in it, whose own X-Forwarded-For would count: "
+        "name the proxy's address, or a network of its own (/8 or smaller, of IPv6 /16)"
+    ]
 
 
 def test_users_of_the_dashboard(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -15,11 +16,13 @@ from cloud.dashboard.live import LiveReader
 from cloud.dashboard.views.drawn import draw
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
+from cloud.importing.command import run
 from cloud.masts.mast import details
-from cloud.masts.numbers import CHARTS, summary
+from cloud.masts.numbers import summary
 from cloud.masts.reading import Frame, LakeReader
 from spark_jobs import schemas
 from tests.support.fleet_lake import reader_of, write
+from tests.support.logger_files import MAPPING, file_in, lines, mapping_in
 
 NOTHING_LIVE = LiveReader(None, ())
 BROKEN_LOG = '{"commitInfo":'
@@ -87,13 +90,6 @@ def test_a_table_that_is_half_written(lake: Path, table: str, spoil: Callable[[P
     assert summary(view).dicts()[0]["mean"] > 0
 
 
-OLDER = {
-    "mast": ("shear_alpha", "insolation"), "alerts": ("historical",), "presence": ("pending", "lost"),
-    "channels": ("in_force", "periods"), "sites": ("owner",), "runs": ("in_flight",),
-    "statistics": ("sum", "rate", "gust"),
-}  # fmt: skip
-
-
 def test_what_became_of_readings_where_counts_are_null(lake: Path) -> None:
     shutil.rmtree(lake / "presence")
     write(lake, schemas.PRESENCE, {"gateway": ["mast-01", "no-runs"], "lost": [None, 3]})
@@ -101,31 +97,6 @@ def test_what_became_of_readings_where_counts_are_null(lake: Path) -> None:
     assert isinstance(made, Frame)
     left = {row["gateway"]: (row["stored_or_quarantined"], row["lost"]) for row in made.dicts()}
     assert left == {"no-runs": (None, 3), "mast-01": (None, None)}
-
-
-def test_tables_of_an_older_version(lake: Path) -> None:
-    for table, lacks in OLDER.items():
-        rows = DeltaTable(str(lake / table)).to_pyarrow_table().drop_columns(list(lacks))
-        shutil.rmtree(lake / table)
-        write_deltalake(str(lake / table), rows)
-    reader = reader_of(lake)
-    fleet = FleetReader(reader, NOTHING_LIVE).read()
-    assert [mast["gateway"] for mast in fleet.masts] == ["mast-01", "mast-02"]
-    view = open_view(reader, Request("mast-01"))
-    # What stands alone is null ...
-    found = summary(view).dicts()[0]
-    assert (found["alpha"], found["insolation"], found["gust"]) == (None, None, None)
-    assert found["ti"] > 0
-    drawn = {name for name in CHARTS if isinstance(draw(view, name), dict)}
-    assert drawn == set(CHARTS) - {"rain", "insolation"}
-    # ... and what a card can't be made without is named.
-    below = {name: each for name, each in details(reader, "mast-01").items() if isinstance(each, str)}
-    said = " ".join([*fleet.missing, *words_of(reader).values(), *below.values()])
-    assert set(below) == {"Calibration in force", "Anomalies", "Losses"}
-    assert below["Anomalies"].startswith("The lake has no table anomalies yet")
-    for table, column in (("alerts", "historical"), ("presence", "pending"), ("channels", "in_force")):
-        assert f"table {table} can't be read: " in said
-        assert column in said
 
 
 def test_a_table_that_is_compacted_between_two_looks(lake: Path) -> None:
@@ -143,3 +114,34 @@ def test_a_table_that_is_compacted_between_two_looks(lake: Path) -> None:
     assert summary(open_view(reader, other)).dicts()[0]["mean"] > 0
     reader.look()
     assert (fleet.read().masts, summary(open_view(reader, asked)).rows) == before
+
+
+def test_a_mast_that_was_imported_is_in_the_fleet_however_old_it_is(tmp_path: Path) -> None:
+    """It has no site, no presence, and its intervals ended years before another mast's."""
+    for gateway, year in (("old-no-site", 2016), ("new-no-site", 2022)):
+        mapping = mapping_in(tmp_path, MAPPING.replace("old-07", gateway))
+        rows = [each.replace("2016-", f"{year}-") for each in lines(5)]
+        file = file_in(tmp_path, rows, f"{gateway}.csv")
+        assert run(["--mapping", str(mapping), "--lake", str(tmp_path / "lake"), str(file)]) == 0
+    fleet = FleetReader(reader_of(tmp_path / "lake"), NOTHING_LIVE).read()
+    assert [mast["gateway"] for mast in fleet.masts] == ["new-no-site", "old-no-site"]
+
+
+def test_what_two_runs_claim_together_may_be_more_than_a_number_holds(lake: Path) -> None:
+    """One mast's counts blank no other's: they aren't known."""
+    table = DeltaTable(str(lake / "presence"))
+    rows = table.to_pyarrow_table().to_pylist()
+    for row in rows:
+        if row["gateway"] == "mast-01":
+            row["lost"] = (1 << 63) - 1
+    write_deltalake(
+        str(lake / "presence"), pa.Table.from_pylist(rows, table.to_pyarrow_table().schema), mode="overwrite"
+    )
+    reader = reader_of(lake)
+    fleet = FleetReader(reader, NOTHING_LIVE).read()
+    assert not fleet.missing
+    assert {mast["gateway"]: mast["lost"] is None for mast in fleet.masts} == {
+        "mast-01": True,
+        "mast-02": False,
+    }
+    assert not {"Freshness", "What became of all readings"} & words_of(reader).keys()

@@ -46,6 +46,50 @@ def test_guesses_that_come_at_once_are_slowed_as_others_are(tried: list[str]) ->
     assert tried == [*(f"guess {number}" for number in range(5)), RIGHT]
 
 
+def test_guesses_of_many_addresses_dont_queue_up(tried: list[str]) -> None:
+    async def guess() -> None:
+        guards = sessions()
+        others = [
+            asyncio.create_task(guards.begin("anna", f"guess {number}", f"192.0.2.{number}"))
+            for number in range(16)
+        ]
+        await asyncio.sleep(0)
+        # From anywhere, and at once; and not once there is room again.
+        assert guards.is_crowded
+        await asyncio.gather(*others)
+        assert not guards.is_crowded
+
+    asyncio.run(guess())
+    assert len(tried) == 16
+
+
+def test_a_login_of_ones_own_doesnt_clear_the_guesses_at_anothers(tried: list[str]) -> None:
+    async def guess() -> list[str | None]:
+        guards = Sessions(
+            {name: DashboardUser.model_construct(password="", gateways=["*"]) for name in ("anna", "ben")}
+        )
+        found = []
+        for number in range(8):
+            found.append(await guards.begin("anna", f"guess {number}", HERE))
+            found.append(await guards.begin("ben", RIGHT, HERE))
+        return found
+
+    asyncio.run(guess())
+    assert [each for each in tried if each != RIGHT] == [f"guess {number}" for number in range(5)]
+
+
+def test_the_addresses_of_one_customer_count_together(tried: list[str]) -> None:
+    async def guess() -> None:
+        guards = sessions()
+        for number in range(50):
+            await guards.begin("anna", f"guess {number}", f"2001:db8:0:7::{number:x}")
+        assert guards.wait_s("2001:db8:0:7:ffff::1") > 0
+        assert guards.wait_s("2001:db8:0:8::1") == 0
+
+    asyncio.run(guess())
+    assert len(tried) == 5
+
+
 def test_a_page_that_stays_open_ends_with_its_session(tried: list[str]) -> None:
     async def opened() -> list[str]:
         guards = sessions()

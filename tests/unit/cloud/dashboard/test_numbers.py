@@ -213,3 +213,8 @@ def test_a_hostile_channel_is_a_text_to_sql(view: View) -> None:
     assert set(made.column("value")) == {None}
     with pytest.raises(duckdb.Error):
         view.held.read("SELECT no_such_column FROM statistics")
+
+
+def test_weibull_of_a_sensor_with_an_offset_is_none() -> None:
+    assert weibull(0.1, -0.02) is None
+    assert weibull(-0.1, 0.02) is None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from cloud.dashboard.views.drawn import draw
 from cloud.dashboard.views.request import Request, open_view
-from cloud.masts.numbers import rain
+from cloud.masts.numbers import rain, series
 from cloud.masts.reading import Frame, LakeReader
 from spark_jobs import schemas
 from tests.support.fleet_lake import reader_of, write
@@ -88,3 +89,26 @@ def test_by_the_hour_in_a_week_and_less(reader: LakeReader, rows: Any) -> None:
     nothing = open_view(reader, Request("gauge-01", begin="2026-11-12T18:15", end="2026-11-13T18:15"))
     said = str(draw(nothing, "rain"))
     assert said.startswith(f"None of 144 intervals of {GAUGE} in this time has a value: ")
+
+
+def test_hours_of_a_clock_ahead_by_half_an_hour_are_shown_where_they_are(tmp_path: Path) -> None:
+    begin = datetime(2026, 11, 10, 18, 30, tzinfo=UTC)
+    starts = [begin + timedelta(hours=at) for at in range(26) if at != 3]
+    n = len(starts)
+    write(tmp_path / "lake", schemas.STATISTICS, {
+        "gateway": ["gauge-01"] * n, "channel": [GAUGE] * n, "quantity": ["precipitation"] * n,
+        "unit": ["mm"] * n, "interval_s": [3600] * n, "interval_start": starts,
+        "date": [each.date() for each in starts], "sum": [1.0] * n, "version": [1] * n,
+        "count": [1] * n, "expected": [1.0] * n, "n_good": [1] * n,
+    })  # fmt: skip
+    write(tmp_path / "lake", schemas.SITES, {
+        "gateway": ["gauge-01"], "valid_from": [datetime(2026, 1, 1, tzinfo=UTC)], "utc_offset_min": [330],
+    })  # fmt: skip
+    view = open_view(reader_of(tmp_path / "lake"), Request("gauge-01", GAUGE))
+    shown = rain(view)
+    assert shown.column("local")[:5] == [f"2026-11-11 0{hour}:00" for hour in range(5)]
+    assert shown.column("sum_mm")[:5] == [1.0, 1.0, 1.0, None, 1.0]
+    first_ms = int(begin.timestamp() * 1000)
+    over_time = series(view, GAUGE, first_ms, first_ms + 5 * 3_600_000, 100)
+    assert over_time.column("time") == [first_ms + at * 3_600_000 for at in range(5)]
+    assert over_time.column("value") == [1.0, 1.0, 1.0, None, 1.0]

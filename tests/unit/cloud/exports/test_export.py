@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +15,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings, strategies as st
 
 from cloud.exports.columns import Column, Export
 from cloud.exports.command import run
-from cloud.exports.text_files import CsvFile, Toa5File
+from cloud.exports.files import CsvFile, Toa5File
 from cloud.importing.command import run as import_files
 from cloud.importing.logger_file import read_rows
 from cloud.importing.mapping import load_mapping
@@ -26,6 +28,7 @@ from cloud.lake.cleaning import Mark, add
 from cloud.lake.tables import open_lake
 from cloud.masts.mast import Channel, Mast
 from cloud.whole_files import whole_files
+from cloud.wire.bounds import MAX_NUMBER
 from spark_jobs import schemas
 from tests.support.fleet_lake import write
 from tests.support.servers import shared_data
@@ -134,6 +137,31 @@ def test_all_and_uncleaned_have_the_rest(lake: Path, tmp_path: Path) -> None:
     assert empty_in(every, f"{CUP}_avg") == [ABSENT, MISSED, MARKED]
     uncleaned = table_of(exported(lake, tmp_path / "u.csv", "csv", "--uncleaned"))
     assert empty_in(uncleaned, f"{CUP}_avg") == [UNCOVERED, ABSENT, MISSED, OPEN]
+
+
+@pytest.mark.parametrize("wild", [5e6, 1e200, -1.7e308])
+def test_what_cannot_be_is_no_value(lake: Path, tmp_path: Path, wild: float) -> None:
+    """A former version's jobs took whatever was flagged good; an interval with it is one without figures."""
+    spoilt = Path(shutil.copytree(lake, tmp_path / "lake"))
+    rows = DeltaTable(str(spoilt / "statistics")).to_pyarrow_table()
+    keys = zip(rows["channel"].to_pylist(), rows["interval_start"].to_pylist(), strict=True)
+    at = list(keys).index((CUP, T0))
+    for name in ("avg", "max"):
+        values = rows[name].to_pylist()
+        values[at] = wild
+        field = rows.schema.get_field_index(name)
+        rows = rows.set_column(
+            field, rows.schema.field(field), pa.array(values, rows.schema.field(field).type)
+        )
+    write_deltalake(str(spoilt / "statistics"), rows, mode="overwrite")
+    before = table_of(exported(lake, tmp_path / "before.csv", "csv"))
+    found = table_of(exported(spoilt, tmp_path / "after.csv", "csv"))
+    left_out = [f"{CUP}_{figure}" for figure in ("avg", "sd", "min", "max", "gust")]
+    assert found[left_out].iloc[0].isna().all()
+    pd.testing.assert_frame_equal(found.iloc[1:], before.iloc[1:])
+    # With --all there is what the lake has.
+    whole = table_of(exported(spoilt, tmp_path / "all.csv", "csv", "--all"))
+    assert whole[f"{CUP}_avg"].iloc[0] == wild
 
 
 def test_units_are_in_a_second_file(lake: Path, tmp_path: Path) -> None:
@@ -439,7 +467,15 @@ def test_what_a_spreadsheet_would_take_for_a_formula_is_text(tmp_path: Path, uni
     })  # fmt: skip
     exported(tmp_path / "lake", tmp_path / "m.csv", "csv", mast="mast-09")
     with (tmp_path / "m.columns.csv").open(newline="") as file:
-        assert {row["unit"] for row in csv.DictReader(file)} == {"UTC+00:00", f"'{unit}", ""}
+        rows = list(csv.DictReader(file))
+    assert {row["unit"] for row in rows} == {"UTC+00:00", f"'{unit}", ""}
+    assert rows[1]["column"] == "'-x.moisture_avg"
+    exported(tmp_path / "lake", tmp_path / "m.dat", "toa5", mast="mast-09")
+    for path in (tmp_path / "m.csv", tmp_path / "m.dat", tmp_path / "m.columns.csv"):
+        with path.open(newline="") as file:
+            texts = [cell for row in csv.reader(file) for cell in row]
+        assert "'-x.moisture_avg" in texts
+        assert not [cell for cell in texts if cell[:1] in set("=+-@\t\r")]
 
 
 def test_a_file_is_replaced_only_on_request_and_as_a_whole(
@@ -475,7 +511,7 @@ def test_two_that_write_one_file_at_the_same_time_are_each_whole(tmp_path: Path)
 
 VALUES: Final = st.lists(
     st.tuples(
-        st.none() | st.floats(allow_nan=False, allow_infinity=False), st.none() | st.integers(0, 10**9)
+        st.none() | st.floats(-MAX_NUMBER, MAX_NUMBER), st.none() | st.integers(0, 10**9)
     ),
     min_size=1, max_size=8,
 )  # fmt: skip

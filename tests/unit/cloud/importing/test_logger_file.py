@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from cloud.importing.logger_file import FileError, Rows, read_rows
+from cloud.importing import logger_file
+from cloud.importing.lines import FileError
+from cloud.importing.logger_file import Rows, read_rows
 from cloud.importing.mapping import load_mapping
 from cloud.importing.values import problem
 from cloud.toml_problems import ConfigError
@@ -40,8 +43,8 @@ def test_toa5_has_four_header_lines(tmp_path: Path) -> None:
     )
     data = ['"2016-02-01 01:10:00",0,36,3.6,54,"NAN"', '"2016-02-01 01:20:00",1,"INF",3.6,54,5']
     rows = read(file_in(tmp_path, data, "toa5.dat", header), text)
-    assert rows.times_us.tolist() == [FIRST_US]
-    assert str(rows.figures[1, "avg"][0]) == "nan"
+    assert rows.times_us.tolist() == [FIRST_US, FIRST_US + 600_000_000]
+    assert str(rows.figures[1, "avg"].tolist()) == "[nan, 5.0]"
     assert [(bad.number, bad.reason) for bad in rows.bad] == [(6, "NOT_A_NUMBER")]
     with pytest.raises(FileError, match="begins with 'Time', not with TOA5"):
         read(file_in(tmp_path, lines(1)), text)
@@ -56,7 +59,7 @@ def test_toa5_has_four_header_lines(tmp_path: Path) -> None:
         ("9999-12-31 23:59:59,36,3.6,54,5", "TIME_IN_FUTURE"),
         ("0001-01-01 00:00:00,36,3.6,54,5", "TIME_TOO_OLD"),
         ("2016-02-02 01:11:00,36,3.6,54,5", "OFF_INTERVAL"),
-        ("2016-02-02 01:10:00,36,3.6,54", "WRONG_COLUMNS"),
+        ("2016-02-02 01:10:00,36,x,54", "WRONG_COLUMNS"),
         ("2016-02-02 01:10:00,36,3.6,54,5,6", "WRONG_COLUMNS"),
         ("2016-02-02 01:10:00,x,3.6,54,5", "NOT_A_NUMBER"),
         ("2016-02-02 01:10:00,1_0,3.6,54,5", "NOT_A_NUMBER"),
@@ -70,7 +73,8 @@ def test_toa5_has_four_header_lines(tmp_path: Path) -> None:
 def test_a_bad_line_is_kept_with_its_reason(tmp_path: Path, line: str, reason: str) -> None:
     rows = read(file_in(tmp_path, [*lines(2), line, *lines(2, 10)]))
     (bad,) = rows.bad
-    assert (bad.number, bad.reason, len(rows.times_us)) == (4, reason, 4)
+    has_time = reason in ("WRONG_COLUMNS", "NOT_A_NUMBER", "NOT_CSV", "TOO_LARGE")
+    assert (bad.number, bad.reason, len(rows.times_us)) == (4, reason, 4 + has_time)
     assert bad.payload == line.encode()[: 1 << 16]
     assert bad.payload_bytes == len(line.encode()) + (2 if reason == "TOO_LARGE" else 0)
 
@@ -149,7 +153,8 @@ def test_whatever_a_file_holds_is_a_row_or_a_bad_line(tmp_path: Path, content: l
     path.write_bytes(b"\n".join([HEADER.encode(), lines(1, 50)[0].encode(), *content]))
     rows = read(path)
     whole = b"\n".join(content).split(b"\n")
-    assert len(rows.times_us) + rows.repeated + len(rows.bad) == rows.lines
+    assert len(rows.times_us) + rows.repeated + rows.lost == rows.lines
+    assert len(rows.bad) == rows.reasons.total() >= rows.lost
     assert rows.lines == 1 + sum(bool(line.strip()) for line in whole)
 
 
@@ -161,3 +166,40 @@ def test_samples_of_one_period_are_one(tmp_path: Path, offsets_ms: list[int]) ->
     at = [f"2016-02-01 00:00:{ms // 1000:02d}.{ms % 1000:03d},7" for ms in offsets_ms]
     rows = read(file_in(tmp_path, ["2016-02-01 00:01:00,7", *at], header="Time,V"), SAMPLES)
     assert len(rows.times_us) == 1 + len({ms // 1000 for ms in offsets_ms})
+
+
+def packed(tmp_path: Path, name: str, line: bytes, times: int) -> Path:
+    path = tmp_path / name
+    with gzip.open(path, "wb", 6) as file:
+        file.write(f"{HEADER}\n".encode())
+        for _ in range(times):
+            file.write(line)
+    return path
+
+
+@pytest.mark.parametrize("line", [b"x" * 65_000 + b"\n", b"x" * 1_000_000])
+def test_a_small_file_that_unpacks_to_a_large_one_takes_little(
+    tmp_path: Path, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Under the eyes of tracemalloc a line takes long.
+    monkeypatch.setattr(logger_file, "_MOST_BAD_BYTES", 8 << 20)
+    path = packed(tmp_path, "bomb.csv.gz", line, 50_000_000 // len(line))
+    assert path.stat().st_size < 1_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError, match=r"unpacks to over 200 times|lines, over 8 MiB"):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_of_a_logger_with_nothing_to_say_unpacks(tmp_path: Path) -> None:
+    path = tmp_path / "year.csv.gz"
+    with gzip.open(path, "wt") as file:
+        rows = [HEADER, *(f"{line.partition(',')[0]},NAN,NAN,NAN,NAN" for line in lines(4_000))]
+        file.write("\n".join(rows))
+    assert (
+        len(read(path, MAPPING.replace('interval = "10m"', 'interval = "10m"\nmissing = ["NAN"]')).times_us)
+        == 4_000
+    )

@@ -53,7 +53,7 @@ def test_scale_and_offset_come_before_the_unit(tmp_path: Path) -> None:
             '"CET"',
             "mapping.toml:9: file.utc_offset: must be hours and minutes ahead of UTC such as",
         ),
-        ('"+01:00"', '"+05:45"', "mapping.toml:9: file.utc_offset: does not fit the interval: the lake's"),
+        ('"+01:00"', '"+01:00"\nthousands = "."', "mapping.toml:10: file.thousands: is the decimal sign too"),
         ('"old-07"', '"Old 07"', "mapping.toml:3: file.gateway: must be 1 to 63 of a-z, 0-9 and -,"),
         (
             '"km/h"',

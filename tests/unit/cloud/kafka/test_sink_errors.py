@@ -7,7 +7,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from cloud.kafka import listener_watch
+from cloud.kafka import listener_probe
 from cloud.kafka.listener_probe import Fault
 from cloud.kafka.producer import KafkaSink
 from tests.support.servers import eventually
@@ -46,8 +46,8 @@ def test_a_second_fault_of_the_listener_takes_the_place_of_the_first(
     refused_by_tls = KafkaError(KafkaError._SSL, "SSL handshake failed: certificate verify failed")
     expired, elsewhere = Fault("certificate", "it has expired"), Fault("certificate", "it is another host's")
     found: list[Fault | None] = [expired]
-    monkeypatch.setattr(listener_watch, "listener_fault", lambda servers, properties: found[0])
-    monkeypatch.setattr(listener_watch, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(listener_probe, "listener_fault", lambda servers, properties: found[0])
+    monkeypatch.setattr(listener_probe, "_AGAIN_S", 0.05)
     sink = KafkaSink[None]("127.0.0.1:1", "client", {"security.protocol": "SSL"})
 
     def reason() -> str | None:
@@ -76,8 +76,8 @@ def test_a_second_fault_of_the_listener_takes_the_place_of_the_first(
 
 def test_an_unreachable_kafka_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(listener_watch, "listener_fault", lambda servers, properties: asked.append(servers))
-    monkeypatch.setattr(listener_watch, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(listener_probe, "listener_fault", lambda servers, properties: asked.append(servers))
+    monkeypatch.setattr(listener_probe, "_AGAIN_S", 0.0)
     sink = KafkaSink[None]("127.0.0.1:1", "client", {})
     for _ in range(10):
         sink._on_error(refused(0))

@@ -28,12 +28,12 @@ def put(folder: Path, batch: int, *sources: object, ended: bool = True) -> None:
 
 def test_what_counts_is_the_last_batch_that_ended(tmp_path: Path) -> None:
     put(tmp_path / "ingest/v1", 3, {"mqtt.wind_speed": {"0": 1}})
-    # Of an older version of the query, and what is no checkpoint.
-    put(tmp_path / "ingest/v2", 9, KAFKA)
-    put(tmp_path / "ingest/v2", 10, {"mqtt.wind_speed": {"0": 70}}, ended=False)
+    put(tmp_path / "ingest/v1", 9, KAFKA)
+    put(tmp_path / "ingest/v1", 10, {"mqtt.wind_speed": {"0": 70}}, ended=False)
     put(tmp_path / "mast-600s/v1", 0, DELTA, DELTA)
     put(tmp_path / "young/v1", 0, KAFKA, ended=False)
-    (tmp_path / "ingest/alerts-state").mkdir()
+    # What is no checkpoint.
+    (tmp_path / "ingest/v1/alerts-state").mkdir()
     (tmp_path / "notes.txt").write_text("hello")
     positions = {"mqtt.wind_speed": {0: 7, 1: 5}, "mqtt.humidity": {0: 0}}
     expected = [Progress("ingest", positions, 1009), Progress("mast-600s", None, 1000)]

@@ -18,6 +18,7 @@ from cloud.lake.query import run as query
 from cloud.lake.tables import LakeError, Lakes, open_lake
 from spark_jobs import schemas
 from tests.support.fleet_lake import write
+from tests.support.logger_files import MAPPING, file_in, imported, lines
 
 T0: Final = datetime(2026, 5, 28, tzinfo=UTC)
 CUP, TWIN, OTHER = "cup-a.wind_speed", "cup-b.wind_speed", "dht.temperature"
@@ -109,7 +110,7 @@ def test_a_file_is_read_as_a_whole(tmp_path: Path) -> None:
         "Sensor,Start,Stop,Reason\nAll,2026-05-28 00:10,2026-05-28 00:20,installation\n"
         "cup-a,2026-05-28T06:00+05:45,,iced\n"
     )
-    first, second = read_csv(path, "mast-07", "Ada", T0)
+    first, second = read_csv(path, "mast-07", "Ada", T0).values()
     assert (first.channel, first.end, first.author) == ("*", T0 + timedelta(minutes=20), "Ada")
     assert (second.begin, second.end) == (T0 + timedelta(minutes=15), None)
     for line, words in (
@@ -165,3 +166,79 @@ def test_a_lake_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.Cap
     assert run(["add", *wrong, "--reason", "iced"]) == 1
     assert "no such directory" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def test_brightwinds_file_names_sensors_by_their_beginning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    renamed = MAPPING.replace('"V"', '"Spd80mN"').replace('"T"', '"T2m"')
+    imported(tmp_path, file_in(tmp_path, lines(6), header="Time,Spd80mN,Vsd,Vmax,T2m"), mapping=renamed)
+    log = tmp_path / "cleaning.csv"
+    log.write_text(
+        "Sensor,Start,Stop,Reason\n"
+        "All,2016-02-01 00:00,2016-02-01 00:10,Installation\n"
+        "Spd,2016-02-01 00:30,2016-02-01 00:50,Icing\n"
+        "Dir,2016-02-01 00:30,2016-02-01 00:50,Icing\n"
+    )
+    place = ["import", "--lake", str(tmp_path / "lake"), "--mast", "old-07"]
+    assert run([*place, str(log)]) == 0
+    clean = {channel: times for (_, channel), times in minutes(tmp_path / "lake").items()}
+    assert clean == {"cup.wind_speed": [10, 20, 50], "air.temperature": [10, 20, 30, 40, 50]}
+    assert f"warning: {log}:4: old-07 has no sensor Dir" in capsys.readouterr().err
+
+
+def minutes(lake: Path) -> dict[tuple[str, str], list[int]]:
+    """Minutes after the hour that the clean view has."""
+    with open_lake(lake, tables=["statistics_clean"]) as connection:
+        rows = connection.sql(
+            "SELECT gateway, channel, list(minute(interval_start) ORDER BY interval_start) "
+            "FROM statistics_clean GROUP BY ALL"
+        ).fetchall()
+    return {(gateway, channel): times for gateway, channel, times in rows}
+
+
+@pytest.mark.parametrize(
+    ("action", "wanted"),
+    [
+        (
+            ["add", "--mast", "mast-07", "--sensor", "cup-typo"],
+            "mast-07 has no sensor cup-typo (did you mean cup-",
+        ),
+        (["add", "--mast", "mast-07", "--sensor", "cup"], "mast-07 has no sensor cup"),
+        (["add", "--mast", "mast-70", "--sensor", "all"], "there is no mast mast-70 (did you mean mast-0"),
+        (["add", "--mast", "mast-07", "--sensor", "CUP-A"], "(did you mean cup-a?)"),
+        (["list", "--mast", "mast-7"], "there is no mast mast-7 (did you mean mast-0"),
+        (["import", "--mast", "mast-07"], ":2: mast-07 has no sensor Dir; there are *, cup-a, "),
+        (["import", "--mast", "mast-70"], "there is no mast mast-70"),
+    ],
+)
+def test_names_nobody_has_are_refused_with_the_nearest(
+    lake: Path, action: list[str], wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--start", "2026-05-28", "--reason", "iced"] if action[0] == "add" else []
+    if action[0] == "import":
+        (lake / "log.csv").write_text("sensor,start,stop,reason\nDir,2026-05-28,,iced\n")
+        more = [str(lake / "log.csv")]
+    assert run([*action, *more, "--lake", str(lake)]) == 1
+    assert wanted in capsys.readouterr().err
+    assert not (lake / "cleaning").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "is_warned"),
+    [
+        ("2025-05-28T06:20", "2025-05-28T10:30", True),
+        ("2027-05-28", None, True),
+        (f"{T0 + timedelta(minutes=10):%Y-%m-%dT%H:%M}", None, False),
+        ("2020-01-01", None, False),
+        (f"{T0 + timedelta(hours=9):%Y-%m-%dT%H:%M}", None, False),
+    ],
+)
+def test_a_period_in_which_a_mast_has_nothing_is_warned_of(
+    lake: Path, start: str, stop: str | None, is_warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--stop", stop] if stop is not None else []
+    period = ["--start", start, *more, "--reason", "iced", "--lake", str(lake)]
+    assert run(["add", "--mast", "mast-07", "--sensor", "all", *period]) == 0
+    wanted = f"mast-07 has statistics of {T0:%Y-%m-%d} to {T0:%Y-%m-%d} alone"
+    assert (wanted in capsys.readouterr().err) == is_warned

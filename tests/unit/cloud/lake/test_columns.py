@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloud.lake.cleaning import SCHEMA
-from cloud.lake.columns import meanings
-from cloud.lake.tables import FILLED_BY
+from cloud.lake.tables import FILLED_BY, meanings
 from spark_jobs import schemas
 from spark_jobs.schemas import Table
 

@@ -130,23 +130,6 @@ def test_tables_and_the_meaning_of_their_columns(lake: Path, capsys: pytest.Capt
     assert "error: no command .table: .tables, .schema TABLE, or SQL\n" in capsys.readouterr().err
 
 
-def test_what_was_read_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    days = [date(2026, 5, day) for day in (27, 28, 29)]
-    rows = pa.table({"n": [1, 2, 3], "date": pa.array(days)})
-    write_deltalake(tmp_path / "readings", rows, partition_by=["date"])
-
-    sql = "SELECT n FROM readings WHERE date = DATE '2026-05-28'"
-    assert run([sql, "--explain", "--lake", str(tmp_path), "--csv"]) == 0
-    printed = capsys.readouterr()
-    heads, scan = printed.out.splitlines()
-    assert heads == "table,files,row_groups,row_groups_read,rows_read,seconds"
-    assert scan.startswith("readings,1,1,1,1,")
-    assert printed.err.endswith(" MB read\n")
-
-    assert run(["SELECT 1; SELECT 2", "--explain", "--lake", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == "error: --explain takes one statement\n"
-
-
 def test_files_that_are_gone(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (file,) = (lake / "mast").glob("*.parquet")
     file.unlink()

@@ -14,9 +14,7 @@ import pytest
 from cloud.config import load
 from cloud.kafka.topic_reader import KEEP_EVERY_S, Partition, TopicReader
 from cloud.notify import command
-from cloud.notify.digest import Message
-from cloud.notify.sent import Sent
-from cloud.notify.target import Target
+from cloud.notify.target import Message, Sent, Target
 
 PLACE: Partition = ("gateway.alerts", 0)
 

@@ -13,7 +13,7 @@ import fastavro
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloud.wire import avro
+from cloud.wire import avro_readings as avro
 
 _LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 _DOUBLES = st.floats(allow_nan=False)

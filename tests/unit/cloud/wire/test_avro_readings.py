@@ -23,6 +23,7 @@ from cloud.wire.avro_readings import (
     schema_id,
     to_avro,
 )
+from cloud.wire.bounds import MAX_COUNT, MAX_NUMBER
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
     MAX_READING_BYTES,
@@ -35,7 +36,7 @@ from tests.unit.cloud.wire.test_reading_records import CONTRACT, READING, UNREPA
 
 HEAD = head(7)
 KNOWN = {7: SCHEMA}
-_FINITE = st.floats(allow_nan=False, allow_infinity=False)
+_FINITE = st.floats(-MAX_NUMBER, MAX_NUMBER)
 _NAMES = st.from_regex(r"[a-z0-9-]{1,12}", fullmatch=True)
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | _FINITE | st.text(max_size=8),
@@ -61,11 +62,11 @@ def readings(draw: st.DrawFn) -> Reading:
         raw_unit=draw(st.none() | st.just("Hz")),
         quality=9 if value is None else draw(st.sampled_from([1, 2, 3, 4])),
         reasons=tuple(draw(st.lists(st.from_regex("[A-Z0-9_]{1,12}", fullmatch=True), max_size=4))),
-        run=draw(_NAMES), seq=draw(st.integers(1, (1 << 63) - 1)), clock="unsynced" if unsynced else "synced",
+        run=draw(_NAMES), seq=draw(st.integers(1, MAX_COUNT)), clock="unsynced" if unsynced else "synced",
         cal=draw(st.none() | st.text("abcdef0123456789", max_size=8)),
         latitude=draw(st.none() | st.floats(-90, 90)), longitude=draw(st.none() | st.floats(-180, 180)),
-        altitude_m=draw(st.none() | _FINITE), boot="boot-1" if unsynced else None,
-        mono_ms=draw(st.integers(0, 1 << 53 - 1)) if unsynced else None,
+        altitude_m=draw(st.none() | st.floats(-12_000, 100_000)), boot="boot-1" if unsynced else None,
+        mono_ms=draw(st.integers(0, 3_162_240_000_000)) if unsynced else None,
         extra=draw(st.none() | _OTHERS),
     )  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from cloud.wire.identities import (
     proving_run,
 )
 from cloud.wire.reading_records import GATEWAY_ID, RUN_ID
-from cloud.wire.signatures import Signature, sign, signature, signing_key
 
 MASTER = "0123456789abcdef0123456789abcdef"
 NONCE = "00a1b2c3d4e5"
@@ -35,10 +33,9 @@ RECORDS = st.builds(
     IdentityRecord,
     GATEWAYS,
     st.integers(1, 50),
-    st.lists(st.builds(Step, TIMES, st.none() | st.integers(0, 50), st.booleans()), max_size=5).map(
+    st.lists(st.builds(Step, TIMES, st.none() | st.integers(0, 50)), max_size=5).map(
         lambda steps: tuple(sorted(steps, key=lambda step: step.from_us))
     ),
-    st.frozensets(st.text("aZ0-", min_size=1, max_size=64), max_size=5),
     st.frozensets(st.text("aZ0-", min_size=1, max_size=64), max_size=5),
 )
 
@@ -49,13 +46,6 @@ def run_of(gateway: str, generation: int, nonce: str = NONCE) -> str:
 
 def identity(*steps: Step, generation: int = 2, runs: tuple[str, ...] = ()) -> Identity:
     return Identity.of(IdentityRecord("mast-07", generation, steps, frozenset(runs)), MASTER)
-
-
-def signed_by(generation: int, gateway: str = "mast-07") -> Signature:
-    mac = sign(signing_key(gateway_key(MASTER, gateway, generation)), "mqtt.wind_speed", b"k", b"v", [])
-    found = signature("mqtt.wind_speed", b"k", sha256(b"v").digest(), [("mac", mac)])
-    assert found is not None
-    return found
 
 
 def test_a_key_and_a_run_are_the_same_in_every_version() -> None:
@@ -157,41 +147,6 @@ def test_what_is_taken_is_nobodys_until_it_is_given_or_lifted() -> None:
     assert [known.accepts("plain-run", us) for us in (999, 1500, 2500, 3500)] == [True, False, True, True]
     assert [known.accepts(mine, us) for us in (999, 1500, 2500, 3500)] == [True, False, True, True]
     assert [known.accepts("other", us) for us in (999, 1500, 2500, 3500)] == [True, False, False, True]
-
-
-def test_each_record_must_be_signed_whatever_its_run_proves() -> None:
-    old, mine = run_of("mast-07", 1), run_of("mast-07", 2)
-    known = identity(Step(1000, 1), Step(2000, 2, signed=True), Step(3000, 2), runs=(old, "plain-run"))
-    for run in (old, mine, "plain-run"):
-        # What Kafka had before, or after it was lifted, needn't be.
-        assert [known.accepts(run, us) for us in (1500, 2500, 3500)] == [True, False, True]
-        assert not known.always(run)
-    for any_run in (old, mine, "plain-run", "of-before-there-were-keys", None):
-        assert known.accepts(any_run, 2500, signed_by(2)), "a gateway signs its backlog as it sends it"
-        assert not known.accepts(any_run, 2500, signed_by(1)), "an older key"
-        assert not known.accepts(any_run, 2500, signed_by(3)), "one that was never given"
-        assert not known.accepts(any_run, 2500, signed_by(2, "mast-08"))
-    assert not known.accepts("other", 1500, signed_by(2)), "then its run must prove itself"
-
-
-def test_runs_that_are_named_needn_t_be_signed_unless_all_access_is_taken() -> None:
-    steps = Step(1000, 1, signed=True), Step(2000, None)
-    known = Identity.of(IdentityRecord("mast-07", 1, steps, frozenset({"a", "b"}), frozenset({"a"})), MASTER)
-    assert [known.accepts("a", us) for us in (1500, 2500)] == [True, False]
-    assert [known.accepts("b", us) for us in (1500, 2500)] == [False, False]
-    assert [known.accepts("b", us, signed_by(1)) for us in (1500, 2500)] == [True, False]
-
-
-def test_what_is_about_signatures_changes_no_other_record() -> None:
-    plain = json.loads(IdentityRecord("mast-07", 1, (Step(1000, 1),), frozenset({"a"})).to_json())
-    assert plain.keys() == {"v", "gateway", "generation", "steps", "runs"}
-    assert plain["steps"][0].keys() == {"from", "least"}
-    strict = IdentityRecord("mast-07", 1, (Step(1000, 1, signed=True),), frozenset(), frozenset({"a"}))
-    assert json.loads(strict.to_json())["steps"][0]["signed"] is True
-    assert [Identities([Identity.of(each, MASTER)]).strict for each in (strict, IdentityRecord("a", 1))] == [
-        True,
-        False,
-    ]
 
 
 @given(record=RECORDS, nonce=NONCES, generation=st.integers(1, 51), time_us=TIMES)

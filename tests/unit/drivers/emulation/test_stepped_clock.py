@@ -102,7 +102,7 @@ def test_a_sampler_that_joins_while_time_is_paced_is_waited_for() -> None:
     clock, crossed = clock_of(end_s=None, speed=10.0)
     clock.join()
     late = Waiter(clock, 1000)
-    eventually(lambda: clock._pacing)
+    eventually(lambda: clock._pacing is not None)
     clock.join()
     # The pace is now the earlier instant's: it doesn't come with the later one, in a hundred seconds.
     assert Waiter(clock, 1).ended() is True
@@ -172,7 +172,7 @@ def test_stop_wakes_those_that_wait_and_those_that_pace() -> None:
     for _ in range(3):
         clock.join()
     pacing = [Waiter(clock, 1), Waiter(clock, 2), Waiter(clock, 3)]
-    eventually(lambda: clock._pacing)
+    eventually(lambda: clock._pacing is not None)
     clock.stop()
     assert [waiter.ended() for waiter in pacing] == [False, False, False]
     assert not clock.wait_until(START)
@@ -217,7 +217,7 @@ def test_event_time_never_runs_ahead_of_real_time() -> None:
     clock.join()
     assert clock.wait_until(START + 5 * S)
     ahead = Waiter(clock, 6)
-    eventually(lambda: clock._pacing)
+    eventually(lambda: clock._pacing is not None)
     assert clock.now_ns() == START + 5 * S
     real_ns[0] = START + 6 * S
     assert ahead.ended() is True
@@ -242,3 +242,36 @@ def test_what_goes_wrong_in_the_world_reaches_the_sampler() -> None:
     with pytest.raises(ZeroDivisionError):
         clock.wait_until(START + S)
     assert clock.now_ns() == START
+
+
+def test_the_samplers_of_an_instant_go_one_after_the_other() -> None:
+    clock, _ = clock_of(end_s=3)
+    at_work: list[int] = []
+    most: list[int] = []
+
+    def sample(number: int) -> None:
+        for second in (1, 2, 3):
+            assert clock.wait_until(START + second * S)
+            at_work.append(number)
+            threading.Event().wait(0.01)
+            most.append(len(at_work))
+            at_work.remove(number)
+        clock.leave()
+
+    threads = [threading.Thread(target=sample, args=(number,), daemon=True) for number in range(4)]
+    for _ in threads:
+        clock.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == [1] * 12
+
+
+def test_one_that_hangs_does_not_keep_the_others_of_its_instant_for_long() -> None:
+    clock, _ = clock_of()
+    for _ in range(3):
+        clock.join()
+    # None of the threads comes back after it.
+    waiters = [Waiter(clock, 1) for _ in range(3)]
+    assert [waiter.ended() for waiter in waiters] == [True, True, True]

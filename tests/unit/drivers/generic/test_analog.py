@@ -14,8 +14,16 @@ from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.ads1115 import FULL_SCALE_V, AdcOptions
 from drivers.driver_type import Nameplate, OptionError
 from drivers.emulation.faults import Fault
-from drivers.generic.analog import TYPE, Analog, AnalogOptions, signal_of, value_of
-from drivers.generic.transfer import interpolate, invert, table_problem
+from drivers.generic.analog import (
+    TYPE,
+    Analog,
+    AnalogOptions,
+    interpolate,
+    invert,
+    signal_of,
+    table_problem,
+    value_of,
+)
 from drivers.interface import Channel, Measurement, ReadError
 from tests.support.masts import fitted, replayed, sample, ten_minute_values
 from tests.unit.drivers.emulation.test_faults import run

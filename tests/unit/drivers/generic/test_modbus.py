@@ -60,10 +60,31 @@ def test_numbers(words: list[int], kind: RegisterType, order: WordOrder, number:
     assert width(kind) == len(words)
 
 
-@given(st.data(), st.sampled_from(WHOLE), ORDERS)
-def test_whole_numbers_go_there_and_back(data: st.DataObject, kind: RegisterType, order: WordOrder) -> None:
+@pytest.mark.parametrize(
+    ("words", "order", "byte_order"),
+    [
+        ([0x42F6, 0xE979], "big", "big"),
+        ([0xE979, 0x42F6], "little", "big"),
+        ([0xF642, 0x79E9], "big", "little"),
+        ([0x79E9, 0xF642], "little", "little"),
+    ],
+)
+def test_each_order_of_a_floats_bytes(words: list[int], order: WordOrder, byte_order: WordOrder) -> None:
+    """As manuals call them: ABCD, CDAB, BADC, DCBA."""
+    assert decode(words, "f32", order, byte_order) == pytest.approx(123.456)
+
+
+def test_a_scale_factor_has_the_registers_byte_order() -> None:
+    words = {("holding", 0): 0xFD08, ("holding", 1): 0xFFFF}
+    assert number_of(register("voltage", 0, scale_address=1, byte_order="little"), words) == (230.1, -1)
+
+
+@given(st.data(), st.sampled_from(WHOLE), ORDERS, ORDERS)
+def test_whole_numbers_go_there_and_back(
+    data: st.DataObject, kind: RegisterType, order: WordOrder, byte_order: WordOrder
+) -> None:
     number = data.draw(st.integers(*limits(kind)))
-    assert decode(encode(number, kind, order), kind, order) == number
+    assert decode(encode(number, kind, order, byte_order), kind, order, byte_order) == number
     assert not is_missing(number, kind, (), sunspec=True)
 
 
@@ -328,6 +349,16 @@ OWN = Quantity("track", "m", "position", 0.0, 1.0)
             "registers.0.scale_address",
             "has no scale",
         ),
+        (
+            replace(RTU, registers=(register("state", 0, "f32", table="coil"),)),
+            "registers.0.type",
+            "a coil is one bit, 0 or 1: delete type",
+        ),
+        (
+            replace(RTU, registers=(register("state", 0, "u16", table="discrete", scale_address=1),)),
+            "registers.0.scale_address",
+            "a discrete is one bit",
+        ),
         (replace(RTU, registers=(register("power", 0, min=5.0, max=4.0),)), "registers.0.min", "5 to 4 W"),
     ],
 )
@@ -346,6 +377,7 @@ def test_what_sensors_may_share() -> None:
     assert clash(RTU, replace(RTU, unit_id=2)) == []
     assert clash(RTU, RTU) == ["holding register 0 of unit 1 at /dev/ttyUSB0"]
     assert clash(RTU, replace(other, baudrate=9600)) == ["serial port /dev/ttyUSB0"]
+    assert clash(RTU, replace(other, any_ids=True)) == ["serial port /dev/ttyUSB0"]
     tcp = replace(RTU, device=None, host="plant")
     assert clash(tcp, replace(other, device=None, host="plant")) == []
     assert clash(tcp, replace(other, device=None, host="plant", rtu_over_tcp=True)) == ["Modbus at plant:502"]
@@ -364,6 +396,15 @@ ROOF = fitted(
     host="plant",
     registers=(register("irradiance", 2, "s32", slope=0.01), register("temperature", 9, scale_address=8)),
 )
+
+
+def test_a_switchs_bit_and_swapped_bytes(free_port: int) -> None:
+    switch = register("state", 3, "u16", table="discrete")
+    options = ModbusOptions(
+        (switch, register("voltage", 0, byte_order="little")), host="127.0.0.1", port=free_port, timeout_s=5.0
+    )
+    with closing(PiBoard()) as board, simulator(str(free_port), [0xE803]), started(board, options) as driver:
+        assert [each.value for each in driver.read()] == [1.0, 1000.0]
 
 
 def test_the_emulated_device_has_the_weathers_values() -> None:

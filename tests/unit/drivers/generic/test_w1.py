@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.driver_type import OptionError
+from drivers.emulation.board import EmulatedW1
 from drivers.emulation.faults import Fault
-from drivers.emulation.w1 import EmulatedW1
 from drivers.generic.w1 import (
     TYPE,
     W1Options,

@@ -11,8 +11,7 @@ import pytest
 
 from drivers.ads1115 import AdcOptions
 from drivers.bp20 import Bp20, Bp20Options
-from drivers.emulation.board import EmulatedBoard
-from drivers.emulation.i2c import EmulatedI2c
+from drivers.emulation.board import EmulatedBoard, EmulatedI2c
 from drivers.hardware.bus_lock import SharedI2c, TimedLock
 from drivers.interface import FittedSensor, ReadError
 from drivers.scd4x import Scd4x, Scd4xOptions

@@ -14,7 +14,7 @@ import pytest
 
 from drivers.boards.registry import BOARDS, open_board
 from drivers.dht11 import Dht11, Dht11Options
-from drivers.emulation.dht import dht11_frame, frame_edges
+from drivers.emulation.board import dht11_frame, frame_edges
 from drivers.hardware.dht_line import DhtLine
 from drivers.interface import BoardError, ReadError
 from tests.support.servers import eventually
@@ -24,12 +24,16 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(autouse=True)
-def pins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def pins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Pins for processes to come; each that requests a conversion leaves a file."""
     # A child imports from where its parent does.
     monkeypatch.setattr(sys, "path", [str(HARDWARE), *sys.path])
     monkeypatch.setenv("DHT_ASKED", str(tmp_path / "asked"))
-    return tmp_path
+    yield tmp_path
+    for name in ("board", "digitalio"):
+        # This process may have imported them too, where no test before it did.
+        if str(HARDWARE) in str(getattr(sys.modules.get(name), "__file__", "")):
+            del sys.modules[name]
 
 
 class Clock:

@@ -6,16 +6,18 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
+from pymodbus.framer import FramerRTU
 
 from drivers.boards.pi import PiBoard
 from drivers.emulation.modbus import EmulatedModbus, crc16, respond
 from drivers.generic.modbus_port import ByteStream, ModbusPort
-from drivers.hardware.modbus_line import ModbusLine, ModbusLines, open_port
+from drivers.hardware.modbus_line import ModbusLine, ModbusLines, open_port, rtu_frames
 from drivers.interface import ChecksumError, ReadError, SilentError
 from tests.support.modbus_simulator import UNIT, Cable, simulated
 
@@ -23,6 +25,8 @@ SHORT_S = 0.3
 LONG_S = 20.0
 """Only where an answer comes: a busy machine may take its time."""
 WORDS = tuple(range(100))
+GOOD = bytes.fromhex("0000 0005 01 03 02 002a")
+"""One register that holds 42, after the transaction's id."""
 
 
 @pytest.fixture
@@ -89,6 +93,116 @@ def test_damaged_answers(board: PiBoard, cable: Cable) -> None:
             line.read_registers(UNIT, "holding", 0, 3, SHORT_S)
         cable.damage = lambda answer: answer
         assert line.read_registers(UNIT, "holding", 0, 3, LONG_S) == (0, 1, 2)
+
+
+@pytest.mark.parametrize("stray", [b"\x00", b"\xff", b"\x00\xff", b"\x01", b"\x01\x03", b"\x05\x03\x02"])
+def test_stray_bytes_about_an_answer(board: PiBoard, cable: Cable, stray: bytes) -> None:
+    """A transceiver that is switched makes a byte or two; units are numbers of functions, too."""
+    line = board.modbus(serial(cable.ends[0]))
+    with simulated(cable.ends[1]):
+        cable.damage = lambda answer: stray + answer + stray
+        assert line.read_registers(UNIT, "holding", 0, 3, LONG_S) == (0, 1, 2)
+        with pytest.raises(ReadError, match="exception 2"):
+            line.read_registers(UNIT, "holding", 98, 3, LONG_S)
+        assert line.read_registers(UNIT, "input", 98, 2, LONG_S) == (2, 1)
+        cable.echoes = True
+        assert line.read_registers(UNIT, "holding", 5, 2, LONG_S) == (5, 6)
+
+
+class Scripted:
+    """Answers each request by a function of it."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._answer = answer
+        self._received = b""
+
+    def write(self, sent: bytes) -> None:
+        self._received = self._answer(sent)
+
+    def read(self, timeout_s: float) -> bytes:
+        # A byte at a time, as it may come.
+        received, self._received = self._received[:1], self._received[1:]
+        return received
+
+    def close(self) -> None:
+        pass
+
+
+def rtu(frame: bytes) -> bytes:
+    return frame + crc16(frame).to_bytes(2, "little")
+
+
+def scripted(port: ModbusPort, answer: Callable[[bytes], bytes]) -> ModbusLine:
+    return ModbusLine(port, lambda port, timeout_s: Scripted(answer))
+
+
+SERIAL = ModbusPort("/dev/ttyUSB0")
+
+
+def test_stray_bytes_before_any_units_answer() -> None:
+    for unit in range(1, 248):
+        for stray in (b"\x00", b"\xff", bytes([unit]), bytes([unit, 3]), b"\x03"):
+            answer = stray + rtu(bytes([unit, 3, 2, 0, 42]))
+            line = scripted(SERIAL, lambda sent, answer=answer: answer)  # type: ignore[misc]
+            assert line.read_registers(unit, "holding", 0, 1, SHORT_S) == (42,)
+
+
+@given(
+    st.integers(1, 247),
+    st.binary(max_size=30),
+    st.binary(max_size=30),
+    st.lists(st.integers(0, 65535), max_size=9),
+)
+def test_an_answer_is_found_whatever_is_about_it(
+    unit: int, before: bytes, after: bytes, words: list[int]
+) -> None:
+    answer = rtu(bytes([unit, 4, 2 * len(words)]) + b"".join(word.to_bytes(2, "big") for word in words))
+    found = list(rtu_frames(before + answer + after, FramerRTU.compute_CRC))
+    # What looks like a frame by chance, with its CRC, hypothesis doesn't find.
+    assert [(each.unit_id, each.words("input", len(words))) for each in found] == [(unit, tuple(words))]
+
+
+def test_an_answer_of_another_unit_is_said_to_be_one() -> None:
+    answer = rtu(bytes.fromhex("0703 02 002a"))
+    with pytest.raises(ReadError, match=r"unit 7 answers in place of unit 1 .*any_ids = true") as caught:
+        scripted(SERIAL, lambda sent: answer).read_registers(1, "holding", 0, 1, SHORT_S)
+    assert type(caught.value) is ReadError
+    lenient = replace(SERIAL, any_ids=True)
+    assert scripted(lenient, lambda sent: answer).read_registers(1, "holding", 0, 1, SHORT_S) == (42,)
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (lambda sent: b"\xab\xcd" + GOOD, "transaction 43981 of unit 1"),
+        (lambda sent: sent[:2] + GOOD[:4] + b"\xff" + GOOD[5:], "transaction 1 of unit 255"),
+        (lambda sent: b"\x00\x02" + GOOD[:4] + b"\x00" + GOOD[5:], "transaction 2 of unit 0"),
+    ],
+)
+def test_tcp_answers_with_other_ids_are_said_to_be_such(answer: Callable[[bytes], bytes], what: str) -> None:
+    port = ModbusPort(None, "plant")
+    with pytest.raises(
+        ReadError, match=f"answers as {what}, not as transaction 1 of unit 1: .*any_ids"
+    ) as caught:
+        scripted(port, answer).read_registers(1, "holding", 0, 1, SHORT_S)
+    assert type(caught.value) is ReadError
+    assert scripted(replace(port, any_ids=True), answer).read_registers(1, "holding", 0, 1, SHORT_S) == (42,)
+
+
+def test_a_device_that_answers_otherwise_and_ends_the_connection(board: PiBoard) -> None:
+    answer = bytes.fromhex("0000 0005 09 03 02 002a")
+    with tcp_device(answer) as port, pytest.raises(ReadError, match="transaction 1 of unit 9"):
+        board.modbus(port).read_registers(UNIT, "holding", 0, 1, LONG_S)
+
+
+@pytest.mark.parametrize("table", ["coil", "discrete"])
+def test_single_bits(board: PiBoard, cable: Cable, table: str) -> None:
+    line = board.modbus(serial(cable.ends[0]))
+    with simulated(cable.ends[1]):
+        assert line.read_registers(UNIT, table, 3, 1, LONG_S) == (1,)
+        assert line.read_registers(UNIT, table, 0, 11, LONG_S) == (1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0)
+        with pytest.raises(ReadError, match=f"{table} registers 98 to 100 with exception 2"):
+            line.read_registers(UNIT, table, 98, 3, LONG_S)
 
 
 def test_an_adapter_that_hears_itself(board: PiBoard, cable: Cable) -> None:
@@ -165,9 +279,6 @@ def tcp_device(*answers: bytes) -> Iterator[ModbusPort]:
         thread.start()
         yield ModbusPort(None, "127.0.0.1", server.getsockname()[1])
         thread.join(LONG_S)
-
-
-GOOD = bytes.fromhex("0000 0005 01 03 02 002a")
 
 
 def test_tcp_answers_that_are_none(board: PiBoard) -> None:
@@ -323,8 +434,6 @@ def test_a_line_that_sends_without_end_is_given_up() -> None:
 
 @given(st.binary(min_size=1, max_size=250))
 def test_the_emulated_crc_is_pymodbus(frame: bytes) -> None:
-    from pymodbus.framer import FramerRTU
-
     swapped = FramerRTU.compute_CRC(frame)
     assert crc16(frame) == (swapped & 0xFF) << 8 | swapped >> 8
     assert crc16(frame + crc16(frame).to_bytes(2, "little")) == 0
@@ -333,4 +442,5 @@ def test_the_emulated_crc_is_pymodbus(frame: bytes) -> None:
 def test_what_the_emulated_device_refuses() -> None:
     assert respond(bytes.fromhex("06 0000 0001"), {("holding", 0): 1}) == b"\x86\x01"
     assert respond(bytes.fromhex("03 0001 0001"), {("holding", 0): 1}) == b"\x83\x02"
+    assert respond(bytes.fromhex("02 0000 0009"), {("discrete", 8): 1}) == bytes.fromhex("02 02 0001")
     assert respond(bytes.fromhex("03 0000 0002"), {("holding", 0): 258}) == bytes.fromhex("03 04 0102 0000")

@@ -113,6 +113,7 @@ class Gateway:
         self.issued = Sequences(self.run)
         clock = FixedClock(synced=self.boot in self.boot_times)
         self.station = Intake("mast-07", self.issued, "mqtt.{quantity}", clock, boot=self.boot)
+        self.station.own_topic = "fieldgate/mast-07/{sensor}"
         self.hold = ClockHold(self.boot, self.boot_times)
         self.forwarder = make_forwarder(
             self.station,

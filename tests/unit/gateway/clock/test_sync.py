@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.clock.boot_offsets import BootOffsets
 from gateway.clock.hold import BootTime
-from gateway.clock.sync import ClockSync
+from gateway.clock.sync import BootOffsets, ClockSync
 from gateway.clock.system_clock import Machine, SystemClock
 from tests.support.disks import full_disk
 
@@ -144,9 +143,9 @@ def test_what_a_full_disk_refuses_is_written_once_there_is_room(kernel: Kernel, 
 
 def test_an_entered_time_decides_and_is_no_synchronisation(kernel: Kernel) -> None:
     sync = kernel.start()
-    assert (sync.may_be_given, sync.given) == (True, False)
+    assert (sync.may_be_given, sync.given_offset_ms) == (True, None)
     assert sync.give(BOOTED_MS) == BootTime("boot-1", BOOTED_MS)
-    assert (sync.may_be_given, sync.given) == (False, True)
+    assert (sync.may_be_given, sync.given_offset_ms) == (False, BOOTED_MS)
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS, "given": True}}
     # A known time isn't given up, and the kernel's clock is as wrong as before.
     assert sync.check(1e9) is None
@@ -155,14 +154,14 @@ def test_an_entered_time_decides_and_is_no_synchronisation(kernel: Kernel) -> No
     # The next run of the boot repairs by the same, and doesn't take the clock for right.
     sync = kernel.start()
     assert not sync.hold().active
-    assert (sync.given, sync.check(1e9)) == (True, None)
+    assert (sync.given_offset_ms, sync.check(1e9)) == (BOOTED_MS, None)
 
 
 def test_a_clock_that_is_set_after_all_counts_and_the_entered_offset_stays(kernel: Kernel) -> None:
     kernel.start().give(BOOTED_MS)
     kernel.offset_ms, kernel.synchronised = BOOTED_MS + 800, True
     sync = kernel.start()
-    assert not sync.given
+    assert sync.given_offset_ms is None
     # What has left had the given time: what is left of it gets the same.
     assert kernel.kept() == {"boot-1": {"offset_ms": BOOTED_MS}}
     assert not sync.may_be_given

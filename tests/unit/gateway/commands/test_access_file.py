@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloud.wire.identities import gateway_key
-from cloud.wire.signatures import signing_key
 from gateway.cli import main
 from gateway.commands.arguments import CommandError
 from gateway.commands.provision.access_file import Access, parse_access, read_access
-from gateway.config import ConfigError, check, load
+from gateway.config import check, load
 from tests.support.examples import examples
 from tests.support.secured_kafka import make_certificates
 
@@ -149,30 +148,6 @@ def test_a_config_of_before_says_what_to_add(
     assert main(again) == 0
     assert load(config).gateway.identity_key == KEY
     assert load(config).kafka.properties["sasl.password"] == "new"
-
-
-def test_that_records_are_signed_is_handed_out_too(
-    config: Path, tmp_path: Path, access: MakeAccess, capsys: pytest.CaptureFixture[str]
-) -> None:
-    signing = replace(access(OLD), identity_key=KEY, sign_records=True)
-    given = tmp_path / "signing.toml"
-    signing.write(given)
-    assert read_access(given) == signing
-    place = tmp_path / "new"
-    place.mkdir()
-    assert main(["init", "--access", str(given), "-o", str(place / "gateway.toml")]) == 0
-    assert load(place / "gateway.toml", starting=True).gateway.signs_with == signing_key(KEY)
-    # A config of before says what to add, and that alone doesn't do.
-    again = ["init", "--access", str(given), "-o", str(config)]
-    for _ in range(2):
-        assert main(again) == 1
-        line = capsys.readouterr().err.strip().splitlines()[-1]
-        config.write_text(config.read_text().replace('id = "mast-07"', f'id = "mast-07"\n{line}'))
-    assert main(again) == 0
-    assert load(config).gateway.signs_with == signing_key(KEY)
-    config.write_text(config.read_text().replace("identity_key =", "#"))
-    with pytest.raises(ConfigError, match=r"gateway\.sign_records: needs identity_key too"):
-        load(config)
 
 
 HEAD = 'gateway="mast-07"\nservers="b:9092"\n[files]\n[properties]\n'

@@ -13,8 +13,7 @@ import pytest
 
 from gateway.commands.arguments import CommandError
 from gateway.commands.commissioning.checks import Result
-from gateway.commands.commissioning.gateway_checks import gateway_checks
-from gateway.commands.commissioning.report import event_fields, make_report, markdown
+from gateway.commands.commissioning.command import event_fields, gateway_checks, make_report, markdown
 from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.terminal import Terminal
 from gateway.commands.commissioning.walkthrough import Walk

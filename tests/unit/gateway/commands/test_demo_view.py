@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from cloud.kafka.run_accounts import RunAccount
-from gateway.commands.demo.accounting import TableCounts
-from gateway.commands.demo.observer import Observation, missing
+from gateway.commands.demo.accounting import Observation, TableCounts, missing
 from gateway.commands.demo.supervision import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
 

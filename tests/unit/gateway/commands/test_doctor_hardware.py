@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloud.toml_problems import current_user
-from drivers.emulation.i2c import EmulatedI2c
+from drivers.emulation.board import EmulatedI2c
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.gpio_chip import header_chip
 from gateway.commands.doctor.devices import findings, library, needs

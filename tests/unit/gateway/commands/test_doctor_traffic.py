@@ -91,3 +91,23 @@ def test_what_waiting_for_kafkas_records_costs(tmp_path: Path, mode: str, sizes:
     assert finding.found == (
         f"no sensors of its own; {commands} to wait for commands; {downlinks} to wait for downlink"
     )
+
+
+def test_dead_letters_are_no_silence(config: Config) -> None:
+    (letters,) = [each for each in found(config, dead_letters=3000) if each[0] == "letters"]
+    assert letters[1:] == (
+        "warning",
+        "3000 messages since the daemon's start weren't forwarded, and are in gateway.dead-letter",
+    )
+    assert not [each for each in found(config, dead_letters=0) if each[0] == "letters"]
+
+
+def test_another_gateway_with_this_id_is_named(config: Config) -> None:
+    (taken,) = [each for each in found(config, mqtt_taken_over=True) if each[0] == "mqtt"]
+    assert (taken[1], "another gateway with this id" in taken[2]) == ("error", True)
+    for problem in (
+        {"mqtt_taken_over": True},
+        {"commands": {"problem": "another gateway with this id reads"}},
+    ):
+        assert "fieldgate_id_taken 1.0" in render(problem).decode()
+    assert "fieldgate_id_taken 0.0" in render({}).decode()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from hashlib import sha256
 
 import pytest
 
 from cloud.kafka.identities import Known
 from cloud.wire.identities import Identity, IdentityRecord, Step, gateway_key, proving_run
-from cloud.wire.signatures import Signature, sign, signature, signing_key
 from gateway.commands.arguments import CommandError
-from gateway.commands.provision.identity import accepting, enforced, handed_out, lifted, revoked
+from gateway.commands.provision.identity import enforced, handed_out, lifted, revoked
 
 MASTER = "m" * 32
 SOON = 1_000_000_000
@@ -28,11 +26,6 @@ def given(known: Known, *, another: bool = False, from_us: int = SOON) -> Known:
 def accepts(record: IdentityRecord | None, run: str, at_us: int) -> bool:
     assert record is not None
     return Identity.of(record, MASTER).accepts(run, at_us)
-
-
-def signed_by(generation: int) -> Signature | None:
-    mac = sign(signing_key(gateway_key(MASTER, "mast-07", generation)), "gateway.runs", b"k", b"", [])
-    return signature("gateway.runs", b"k", sha256(b"").digest(), [("mac", mac)])
 
 
 def test_one_that_nobody_has_seen_must_from_the_first_key_on() -> None:
@@ -91,39 +84,3 @@ def test_it_is_lifted() -> None:
     record = lifted(known, 2 * SOON)
     assert [accepts(record, "any", at * SOON) for at in (1, 2)] == [False, True]
     assert lifted(replace(known, record=record), 3 * SOON) == record
-
-
-def test_records_must_be_signed_once_the_mast_has_shown_that_it_does() -> None:
-    known = replace(given(Known(None, {"plain": 5})), runs={"plain": 5, run(1): 6})
-    for signature_ in (None, signed_by(2)):
-        with pytest.raises(CommandError, match="isn't signed with key 1: on the mast"):
-            enforced(replace(known, signature=signature_), MASTER, SOON, signed=True)
-    shown = replace(known, signature=signed_by(1))
-    record = enforced(shown, MASTER, SOON, signed=True)
-    assert record.steps == (Step(SOON, 1, signed=True),)
-    assert not accepts(record, "plain", SOON), "its backlog is signed as it is sent"
-    # Until it is lifted, whatever is asked for meanwhile.
-    strict = replace(shown, record=record)
-    assert enforced(strict, MASTER, 2 * SOON) == record
-    renewed = given(strict, another=True, from_us=2 * SOON)
-    with pytest.raises(CommandError, match="isn't signed with key 2"):
-        enforced(renewed, MASTER, 2 * SOON)
-    again = enforced(replace(renewed, signature=signed_by(2)), MASTER, 2 * SOON)
-    assert again.steps[1:] == (Step(2 * SOON, 2, signed=True),)
-    taken = replace(renewed, record=revoked(replace(shown, record=again), "mast-07", 3 * SOON))
-    assert handed_out(taken, "mast-07", MASTER, 4 * SOON, another=True).steps[2:] == (
-        Step(3 * SOON, None),
-        Step(4 * SOON, 3, signed=True),
-    )
-    lift = replace(renewed, record=lifted(strict, 3 * SOON))
-    back = enforced(lift, MASTER, 4 * SOON)
-    assert back.steps[2:] == (Step(4 * SOON, 1),)
-    assert back.runs == {"plain"}, "then welcome as it was before"
-
-
-def test_a_run_that_is_named_needn_t_be_signed() -> None:
-    known = replace(given(Known(None, {"plain": 5})), signature=signed_by(1), runs={"plain": 5, run(1): 6})
-    assert accepting(known, "stick").unsigned == frozenset()
-    strict = replace(known, record=enforced(known, MASTER, SOON, signed=True))
-    record = accepting(strict, "stick")
-    assert [accepts(record, each, SOON) for each in ("stick", "plain", run(1))] == [True, False, False]

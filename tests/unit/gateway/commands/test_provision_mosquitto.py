@@ -164,6 +164,8 @@ def test_only_network_online_goes() -> None:
         (("--lan", "70000"), "the port from 1 to 65535"),
         (("--lan", "1884", "--device", "a b"), "'a b': a device's name has letters"),
         (("--lan", "1884", "--device", "a=x", "--device", "a=y"), "named twice"),
+        (("--lan", "1884", "--device", "a=x/#,y", "--device", "b=z,x/b"), "b's x/b has topics of a's x/#"),
+        (("--lan", "1884", "--device", "a=fieldgate/#"), "those are the gateway's own topics"),
         (("--lan", "1884", "--device", "a=#"), "topic filter '#': must begin with a level"),
         (("--lan", "1884", "--device", "a=$SYS/x"), "topic filter '$SYS/x': must begin with a level"),
         (("--lan", "1884", "--device", "a=x/#/y"), '"#" must stand alone at the end'),

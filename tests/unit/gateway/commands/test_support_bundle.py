@@ -11,9 +11,11 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -21,6 +23,9 @@ from hypothesis import given, settings, strategies as st
 from gateway.commands.support.bundle import MAX_BYTES, MAX_PART_BYTES, Part, archive, files_of
 from gateway.commands.support.parts import Request, _part, gathered
 from gateway.commands.support.redaction import HIDDEN, Redactor, shown_config, shown_entry
+from gateway.config.keys import keys_of, table_of
+from gateway.config.model import SECTIONS
+from gateway.config.values import SECRET
 from tests.support.config import baro, config_text, write_config
 
 MARK: Final = "Zq7"
@@ -130,6 +135,45 @@ def test_no_secret_is_in_it_wherever_it_stood(
     assert config["kafka"]["properties"]["security"] == {"protocol": "SASL_SSL"}
     assert config["kafka"]["properties"]["ssl"]["key"]["password"] == {"file": HIDDEN}
     assert config["mqtt"] == {"username": "mast", "password": HIDDEN}
+
+
+def _basic(secret: str) -> str:
+    return base64.b64encode(f"mast:{secret}".encode()).decode()
+
+
+_CODED: Final[dict[str, Callable[[str], str]]] = {
+    "basic": _basic,
+    "base64 in the middle": lambda secret: base64.b64encode(f"xx{secret}yz".encode()).decode().rstrip("="),
+    "base64 for addresses": lambda secret: base64.urlsafe_b64encode(f"ab?~{secret}".encode()).decode(),
+    "base64 behind a path": lambda secret: f"https://host/a/{_basic(secret)}",
+    "base64 in an address": lambda secret: f"https://host/x%3F{quote(_basic(secret), safe='')}",
+    "in an address": lambda secret: quote(secret, safe=""),
+    "some of it": lambda secret: "".join(f"%{ord(each):02x}" for each in secret[:3]) + quote(secret[3:]),
+    "twice": lambda secret: quote(quote(secret, safe=""), safe=""),
+    "of a form": lambda secret: f"x+{quote_plus(secret)}",
+}
+
+
+@pytest.mark.parametrize("coded", _CODED)
+@pytest.mark.parametrize("secret", [f"{MARK}!pass/word+{{1}}", f"a {MARK} é?>~", f"{MARK}-simple"])
+def test_a_secret_is_hidden_in_base64_and_percent_encoded(coded: str, secret: str, tmp_path: Path) -> None:
+    found = _CODED[coded](secret)
+    for host in ("localhost", found):
+        path = tmp_path / "gateway.toml"
+        path.write_text(
+            f'[gateway]\nid = "mast-07"\n[mqtt]\npassword = {toml(secret)}\nhost = {toml(host)}\n', "utf-8"
+        )
+        hidden: set[str] = set()
+        parts = gathered_config(Request(path, 0.1, 10, position=False), hidden)
+        entries = [
+            {"MESSAGE": f"connected with {found}, then went on"},
+            {"FIELDGATE_EVENT": "mqtt.refused", "FIELDGATE_ADDRESS": found, "FIELDGATE_ERROR": f"at {found}"},
+        ]
+        made = bundle([*parts, Part("journal", lines=tuple(map(shown_entry, entries)))], hidden)
+        assert [name for name, text in made.items() if found in text or json.dumps(found)[1:-1] in text] == []
+        assert "then went on" in made["journal.jsonl"]
+        shown = json.loads(made["config.json"])["mqtt"]["host"]
+        assert (HIDDEN in shown) == (host == found)
 
 
 _PLACES: Final = (
@@ -283,6 +327,49 @@ def test_a_config_alone_gives_no_secret_away() -> None:
     assert {"Zq7 mqtt", "Zq7 jaas", "Zq7 pem", "Zq7 first", "Zq7 second", "Zq7 misspelt", "47.25"} <= hidden
 
 
+def _secrets(kind: type[Any], *path: str) -> Iterator[tuple[str, ...]]:
+    """The places of a section's secrets: what may be named in place of being written down."""
+    for key in keys_of(kind):
+        if str(SECRET) in str(key.hint):
+            yield (*path, key.name)
+        elif (table := table_of(key.hint)) is not None:
+            yield from _secrets(table, *path, key.name)
+
+
+_ALL_SECRETS: Final = tuple(place for name, kind in SECTIONS.items() for place in _secrets(kind, name))
+
+
+def test_each_secret_of_the_model_is_hidden_in_the_whole_bundle(tmp_path: Path) -> None:
+    assert ("kafka", "schema_registry_password") in _ALL_SECRETS
+    assert len(_ALL_SECRETS) >= 4
+    raw: dict[str, Any] = {"gateway": {"id": "mast-07"}, "kafka": {"bootstrap_servers": "127.0.0.1:1"}}
+    for at, (*path, key) in enumerate(_ALL_SECRETS):
+        table = raw
+        for part in path:
+            table = table.setdefault(part, {})
+        table[key] = f"{MARK}planted{at:032d}"
+    sections = (f"[{name}]\n" + "".join(f"{key} = {json.dumps(text)}\n" for key, text in each.items())
+                for name, each in raw.items())  # fmt: skip
+    config, target = tmp_path / "gateway.toml", tmp_path / "bundle.tar.gz"
+    config.write_text("\n".join(sections))
+    command = (
+        sys.executable,
+        "-m",
+        "gateway.cli",
+        "support-bundle",
+        target,
+        "-c",
+        config,
+        "--timeout",
+        "0.5",
+    )
+    subprocess.run(command, capture_output=True, timeout=120, check=True)
+    assert MARK.encode() not in gzip.decompress(target.read_bytes())
+    shown = json.loads(contents(target.read_bytes())["config.json"])
+    for section, key in _ALL_SECRETS:
+        assert shown[section][key] == HIDDEN
+
+
 def test_a_broken_config_is_not_shown_at_all(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text(
@@ -394,3 +481,27 @@ def test_the_command_writes_it_and_names_what_is_missing(tmp_path: Path) -> None
     again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (again.returncode, again.stderr) == (1, f"fieldgate: {target}: File exists\n")
     assert contents(target.read_bytes()) == made
+
+
+@pytest.mark.parametrize(
+    "text", [f'[mqtt]\npassword = "{MARK}secret\n', f'id = "a"\nid = "b"\nx = \'{MARK}secret\'\n']
+)
+def test_what_a_config_that_cant_be_parsed_may_hold_is_hidden_elsewhere(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(text)
+    hidden: set[str] = set()
+    parts = gathered_config(Request(path, 0.1, 10, position=False), hidden)
+    line = shown_entry({"MESSAGE": f"login {MARK}secret failed"})
+    made = bundle([*parts, Part("log", lines=(line,))], hidden)
+    assert MARK not in "".join(made.values())
+
+
+def test_words_of_the_owners_own_are_hidden() -> None:
+    raw = {
+        "gateway": {"id": "mast-07", "set": {"api_key": f"{MARK}1"}},
+        "forward": [{"steps": [{"set": {"token": f"{MARK}2"}}, {"where": {"password": f"{MARK}3"}}]}],
+        "kafka": {"properties": {f"sasl.password={MARK}4": "", "x.secret.type": f"{MARK}5"}},
+    }
+    shown, hidden = shown_config(raw, position=False)
+    assert MARK not in json.dumps(shown)
+    assert {f"{MARK}1", f"{MARK}2", f"{MARK}3", f"{MARK}5"} <= hidden

@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from gateway.commands.commissioning.toml_edit import (
-    ORDER,
-    CannotEdit,
-    date_text,
-    edited,
-    number_text,
-    string_text,
-)
+from gateway.commands.commissioning.swap import ORDER, CannotEdit, date_text, edited, number_text, string_text
 
 NEW: Mapping[str, str] = {"serial": '"1795"', "slope": "0.761", "offset": "0.37", "calibrated": "2026-10-02"}
 

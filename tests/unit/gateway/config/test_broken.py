@@ -17,7 +17,7 @@ EXPECTED: dict[str, list[tuple[int, str, str, str | None]]] = {
     "no_gateway": [(1, "gateway.id", "is required", None)],
     "unknown_keys": [
         (4, "mqqt", "is not a known section", "mqtt"),
-        (8, "outbox.max_size", "is not a known key", "max_bytes"),
+        (8, "outbox.max_size", "is not a known key", None),
         (9, "outbox.Path", "is not a known key", "path"),
         (16, 'sensor["cup-50m-a"].ofset', "is not a known key of hall-anemometer", "offset"),
     ],

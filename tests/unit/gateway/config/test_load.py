@@ -337,18 +337,6 @@ def test_several_readings_of_one_message_are_an_array_of_tables(path: Path, read
     )  # fmt: skip
 
 
-def test_one_channel_of_many_topics_is_a_warning(path: Path) -> None:
-    text = '[[forward]]\nfilter = "a/+"\npayload = "number"\nquantity = "co2"\nchannel = "shed"\n'
-    path.write_text(MINIMAL + text)
-    config, (problem,) = check(path)
-    assert config is not None
-    assert (problem.line, problem.key, problem.severity) == (
-        len(MINIMAL.splitlines()) + 5,
-        "forward[1].channel",
-        "warning",
-    )
-
-
 def test_overrides_stand_over_the_file(path: Path) -> None:
     config = _load(
         path,

@@ -47,7 +47,7 @@ def durable_at_once(posted: Posted | Published) -> None:
 
 @pytest.fixture
 def readings() -> PostedReadings:
-    return PostedReadings("mast-07", intake()[0], FixedClock(), lambda reading: None)
+    return PostedReadings(intake()[0], FixedClock(), lambda reading: None)
 
 
 @contextmanager
@@ -121,6 +121,25 @@ def test_a_bad_line_is_named_and_the_good_ones_are_taken(readings: PostedReading
     ]
 
 
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [("localhost:8323", 200), ("127.0.0.1", 200), ("[::1]:8323", 200), (socket.gethostname(), 200), ("", 200),
+     ("attacker.example:8323", 421), ("127.0.0.1.attacker.example", 421), ("[x", 421)],
+)  # fmt: skip
+def test_a_page_of_another_name_posts_nothing(host: str, code: int, readings: PostedReadings) -> None:
+    """An attacker's name that points to the loopback lets his page post without a token."""
+    entered: list[object] = []
+
+    def put(posted: Posted) -> None:
+        entered.append(posted)
+        durable_at_once(posted)
+
+    with serving(HERE, readings, put) as server:
+        found, answer = post(server, GOOD, {**JSON, "Host": host})
+    assert (found, len(entered)) == (code, int(code == 200))
+    assert ("localhost" in answer.get("error", "")) == (code == 421)
+
+
 BOMB = gzip.compress(b"[" + b"0," * 600_000 + b"0]")
 
 
@@ -162,7 +181,7 @@ def test_what_is_no_body_of_readings_is_refused(
 
 @given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode) | st.just(GOOD), st.booleans())
 def test_no_body_does_harm(body: bytes, packed: bool) -> None:
-    made = PostedReadings("mast-07", intake()[0], FixedClock(), lambda reading: None)
+    made = PostedReadings(intake()[0], FixedClock(), lambda reading: None)
     for content_type in ("application/json", "application/x-ndjson"):
         try:
             plain = unpacked(zlib.compress(body, wbits=31), 200) if packed else body

@@ -47,7 +47,7 @@ def test_each_packet_is_read() -> None:
         b"\xe0\0",
     )
     assert read(b"".join(sent)) == [
-        Connect("logger-3", False, 61, "rain", WET.encode(), "rain/gone"),
+        Connect("logger-3", False, 61, "rain", WET.encode()),
         Publish("a/b", b"1", 0, 0, False),
         Publish("a/b", b"", 1, 7, True),
         Publish("ä", b"x" * 300, 1, 65_535, False),

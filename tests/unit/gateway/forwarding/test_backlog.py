@@ -8,10 +8,9 @@ from typing import cast
 from cloud.errors import Undelivered
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.forwarding.backlog import Backlog
-from gateway.forwarding.kafka_health import Pace
 from gateway.forwarding.outbox_writer import OutboxWriter
-from gateway.forwarding.record_codec import to_bytes
-from gateway.forwarding.state import State
+from gateway.forwarding.records import to_bytes
+from gateway.forwarding.state import Pace, State
 from gateway.ports import Record
 from tests.support.forwarding import Done, SinkOf
 from tests.unit.gateway.mqtt.test_intake import intake

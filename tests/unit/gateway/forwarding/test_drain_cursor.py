@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.forwarding.drain_cursor import MOST_OPEN, Drain, LateRows, next_batch_s
+from gateway.forwarding.backlog import MOST_OPEN, Drain, LateRows, next_batch_s
 
 
 def test_rows_are_removed_after_their_delivery_together() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.forwarding.outbox_writer import Fetched, Stored
-from gateway.forwarding.record_codec import to_bytes
+from gateway.forwarding.records import to_bytes
 from gateway.ports import Record
 from tests.support.forwarding import Done, make_forwarder
 from tests.support.outbox import TemporaryOutbox

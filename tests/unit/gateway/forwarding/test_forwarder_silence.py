@@ -15,9 +15,11 @@ import pytest
 
 from buffer.drops import Drop, ignore
 from buffer.errors import OutboxDiskFull
+from cloud.wire.channel_records import CHANNELS_TOPIC
+from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
+from cloud.wire.site_records import SITES_TOPIC
 from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.record_codec import to_bytes
-from gateway.forwarding.seq_summary import ranges
+from gateway.forwarding.records import ranges, to_bytes
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Record
 from tests.support.clocks import SkippingTime
@@ -114,6 +116,7 @@ def sample(
     forwarder: Forwarder, station: Intake, seq: int, quantity: str = "wind_speed", *, comes_back: bool = True
 ) -> None:
     """One of our own readings, and its echo."""
+    station.own_topic = "fieldgate/mast-07/x"
     units = {"wind_speed": "m/s", "co2": "ppm"}
     reading = replace(
         READING, run="thisrun", seq=seq, channel=f"x.{quantity}", quantity=quantity, unit=units[quantity]
@@ -312,7 +315,7 @@ def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_
     assert forwarder.stop(grace_s=0.0) is None
 
 
-def test_what_the_disk_refuses_is_packed_and_goes_to_the_disk_when_it_works_again() -> None:
+def test_what_the_disk_refuses_goes_to_the_disk_when_it_works_again() -> None:
     taken = threading.Event()
     outbox = BarredOutbox(taken)
     # One that never gives a record up would keep those of each probe.
@@ -322,21 +325,19 @@ def test_what_the_disk_refuses_is_packed_and_goes_to_the_disk_when_it_works_agai
         eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
         for seq in range(2, 3001):
             sample(forwarder, station, seq)
-        eventually(lambda: forwarder._state.ledger.packs.records, until=lambda packed: packed >= 1500)
-        # Read while its thread packs, an entry may be counted where it was and where it is.
-        eventually(lambda: forwarder.in_flight, until=lambda entries: entries == 3000)
+        eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 3000)
         taken.set()
         eventually(lambda: len(outbox), until=lambda stored: stored == 3000)
     assert forwarder.in_memory == (0, 0)
 
 
-def test_packs_go_to_a_kafka_that_answers_while_the_disk_refuses() -> None:
+def test_what_the_disk_refuses_goes_to_a_kafka_that_answers() -> None:
     live, station, monotonic = Unusable(lambda record: True), intake()[0], SkippingTime()
     forwarder = make_forwarder(station, live, live, BarredOutbox(threading.Event()), monotonic=monotonic)
     forwarder.start()
     for seq in range(1, 3001):
         sample(forwarder, station, seq)
-    eventually(lambda: forwarder._state.ledger.packs.records, until=lambda packed: packed >= 1500)
+    eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 3000)
     live.usable = True
     monotonic.skip(21)
     eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 3000)
@@ -355,8 +356,7 @@ def test_memory_is_bounded_while_the_disk_refuses_and_what_is_left_at_the_end_is
     eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
     for seq in range(2, 4001):
         sample(forwarder, station, seq)
-    eventually(lambda: ledger.packs.records, until=lambda packed: packed >= 2000)
-    # More than the packs take: they go, and of the others some.
+    eventually(lambda: ledger.refused, until=lambda refused: refused >= 3000)
     ledger.most_bytes = 1 << 20
     eventually(lambda: ledger.size_bytes, until=lambda taken: taken <= ledger.most_bytes)
     left = forwarder.stop(grace_s=0.0)
@@ -471,32 +471,23 @@ def test_a_thread_that_dies_while_it_stops_leaves_nothing_behind() -> None:
     forwarder.take_no_more()
 
 
-class SalvagingOutbox(TemporaryOutbox):
-    """Counts a record, and shows it after some reads, as one that copies does."""
+@pytest.mark.parametrize("topic", [CHANNELS_TOPIC, RUNS_TOPIC, SITES_TOPIC, STATUS_TOPIC])
+def test_a_newer_record_comes_again_after_an_older_one_of_an_outage(topic: str) -> None:
+    old, new = (Record(topic, b"mast-07/x", value, ()) for value in (b"old", b"new"))
+    sent: list[Record] = []
 
-    def __init__(self, record: Record, reads: int) -> None:
-        super().__init__()
-        self._record = record
-        self._left = reads
+    class Backlog(ScriptedSink):
+        def send(self, record: Record, done: Done) -> bool:
+            return new in sent and super().send(record, done)
 
-    def __len__(self) -> int:
-        return max(super().__len__(), 1 if self._left else 0)
-
-    def peek(self, after: int, limit: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        if self._left:
-            self._left -= 1
-            if not self._left:
-                super().append([to_bytes(self._record)])
-        return super().peek(after, limit, max_bytes)
-
-
-def test_an_outbox_that_still_copies_is_read_again_soon() -> None:
-    record = Record("mqtt.wind_speed", b"k", b"salvaged", ())
-    sink = ScriptedSink(lambda record: True)
-    begun_s = time.monotonic()
-    with running(sink, outbox=SalvagingOutbox(record, reads=8)) as (forwarder, _):
-        eventually(lambda: sink.sent, until=bool)
-        eventually(lambda: forwarder.outbox.records, until=lambda left: left == 0)
-    assert [each.value for each in sink.sent] == [b"salvaged"]
-    # A quarter of a second each, not ten.
-    assert time.monotonic() - begun_s < 40
+    live, backlog = ScriptedSink(lambda _: True), Backlog(lambda _: True)
+    live.sent = backlog.sent = sent
+    outbox = TemporaryOutbox()
+    outbox.append([to_bytes(old)])
+    with running(live, outbox=outbox, backlog=backlog) as (forwarder, _):
+        forwarder.inbox.announce(new)
+        eventually(
+            lambda: [record.value for record in sent], until=lambda values: values == [b"new", b"old", b"new"]
+        )
+        eventually(lambda: not forwarder.in_flight and not forwarder.outbox.records)
+    assert sent[-1].value == b"new"

@@ -6,8 +6,9 @@ import os
 import select
 import threading
 import time
+from functools import partial
 
-from gateway.forwarding.inbox import Call, Inbox
+from gateway.forwarding.inbox import Call, Inbox, Retained
 
 
 def test_what_is_put_while_the_forwarder_sleeps_wakes_it() -> None:
@@ -26,6 +27,20 @@ def test_what_was_put_before_keeps_it_awake() -> None:
     begun_s = time.monotonic()
     inbox.sleep(60.0, None, 0)
     assert time.monotonic() - begun_s < 30
+
+
+def test_what_can_wait_wakes_nobody_and_is_there_in_its_order() -> None:
+    inbox = Inbox()
+    begun_s = time.monotonic()
+    later = threading.Timer(0.1, partial(inbox.retain, {"run": b"1"}, soon=False))
+    later.start()
+    inbox.sleep(0.5, None, 0)
+    assert time.monotonic() - begun_s >= 0.5
+    later.join()
+    inbox.retain({"status": b"2"})
+    assert [inbox.take(), inbox.take(), inbox.take()] == [
+        Retained({"run": b"1"}), Retained({"status": b"2"}), None,
+    ]  # fmt: skip
 
 
 def test_a_connection_with_bytes_ends_the_sleep_and_a_wake_does_so_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.forwarding.kafka_health import KafkaHealth, Pace
+from gateway.forwarding.state import KafkaHealth, Pace
 
 
 def test_a_parked_topic_is_probed_once_after_its_pause_and_others_flow() -> None:

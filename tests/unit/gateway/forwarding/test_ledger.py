@@ -268,7 +268,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (ack in self.paid) == entries.isdisjoint(owing)
         assert self.durable.issuperset(set(self.entered) - still_open)
         assert self.ledger.refused == len(self.refused & still_open)
-        assert self.ledger.open_bytes == sum(ENTRY_BYTES + len(entry.record.value) for entry in still_open)
+        assert self.ledger.size_bytes == sum(ENTRY_BYTES + len(entry.record.value) for entry in still_open)
 
     @invariant()
     def a_row_is_held_exactly_while_the_sink_has_its_copy(self) -> None:

@@ -10,13 +10,12 @@ from queue import SimpleQueue
 import pytest
 
 from buffer import drops
-from buffer.space_limits import Limits
+from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from gateway.config import load
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import Answer, NotRemoved, NotStored, OutboxWriter, Stored, open_outbox
-from gateway.forwarding.record_codec import from_bytes
-from gateway.forwarding.seq_summary import ranges
+from gateway.forwarding.records import from_bytes, ranges
 from gateway.ports import Record
 from tests.support.outbox import TemporaryOutbox
 from tests.support.servers import eventually

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from buffer.drops import Drop
 from cloud.wire.reading_records import encode_reading
-from gateway.forwarding.seq_summary import Range, joined, ranges, summarise
+from gateway.forwarding.records import Range, joined, ranges, summarise
 from gateway.ports import Record
 from tests.unit.cloud.wire.test_reading_records import READING
 

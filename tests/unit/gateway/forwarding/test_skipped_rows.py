@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.forwarding.drain_cursor import SkippedRows
+from gateway.forwarding.backlog import SkippedRows
 from tests.support.examples import examples
 
 BATCH = 3

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.mqtt.buffered_client import BufferedClient
+from gateway.mqtt.session import BufferedClient
 from tests.support.servers import eventually
 
 Received = tuple[bytes, bytes, int | None, bool, bool]
@@ -47,6 +47,51 @@ def test_what_a_turn_sends_is_one_segment() -> None:
         assert (len(sent), sent.count(b"topic/")) == (20 * 15 + 20 * 4, 20)
         assert sent.endswith(b"".join(b"\x40\x02" + bytes([0, n]) for n in range(1, 21)))
         assert not client.want_write()
+
+
+@pytest.mark.parametrize(
+    ("size", "head"),
+    [
+        (0, b"\x33\x09"),
+        (118, b"\x33\x7f"),
+        (119, b"\x33\x80\x01"),
+        (16_374, b"\x33\xff\x7f"),
+        (16_375, b"\x33\x80\x80\x01"),
+    ],
+)
+def test_what_is_published_once_is_a_retained_message_of_qos_1(size: int, head: bytes) -> None:
+    """Lengths at which MQTT 3.1.1, 2.2.3, takes another byte for the length."""
+    payload = b"5" * size
+    with connected() as (client, broker):
+        client.publish_once("a/°C", payload, retain=True)
+        client.publish_once("b", b"")
+        client.loop_write()
+        assert not client.want_write()
+        wanted = head + b"\x00\x05a/\xc2\xb0C\x00\x01" + payload + b"\x32\x05\x00\x01b\x00\x02"
+        assert broker.recv(len(wanted), socket.MSG_WAITALL) == wanted
+
+
+def test_what_is_published_later_is_sent_later() -> None:
+    with connected() as (client, broker):
+        client.publish_once("a", b"1", retain=True)
+        client.publish("a", b"2", qos=1, retain=True)
+        client.publish_once("a", b"3", retain=True)
+        client.loop_write()
+        wanted = b"".join(b"\x33\x06\x00\x01a\x00" + bytes([n]) + str(n).encode() for n in (1, 2, 3))
+        assert broker.recv(len(wanted), socket.MSG_WAITALL) == wanted
+
+
+def test_a_puback_of_what_was_published_once_is_no_news() -> None:
+    found: list[Received] = []
+    published: list[int] = []
+    with connected(found.append) as (client, broker):
+        client.on_publish = lambda _client, _data, number, *_: published.append(number)
+        client.publish_once("a", b"")
+        client.publish("b", b"", qos=1)
+        client.loop_write()
+        broker.sendall(b"\x40\x02\x00\x01\x40\x02\x00\x02\x30\x04\x00\x01c5")
+        eventually(lambda: read(client, found))
+    assert (published, found) == ([2], [(b"c", b"5", None, False, False)])
 
 
 def test_a_message_leaves_the_collector_nothing() -> None:

@@ -170,8 +170,8 @@ def test_a_devices_reading_is_changed_but_for_what_makes_it_one() -> None:
     loggers = ForwardConfig("loggers/+", topic="mqtt.loggers.{quantity}", key="{1}", steps=steps)
     station = intake(loggers)
     payload = encode_reading(replace(READING, gateway="other", extra={"owner": "bob", "rssi": -70}))
-    record = only(station.accept("loggers/7", payload))
-    assert (record.topic, record.key) == ("mqtt.loggers.wind_speed", b"7")
+    record = only(station.accept("loggers/other", payload))
+    assert (record.topic, record.key) == ("mqtt.loggers.wind_speed", b"other")
     assert parse_reading(record.value) == replace(
         READING, gateway="other", extra={"rssi": -70, "site": "north"}
     )

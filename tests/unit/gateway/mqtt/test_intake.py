@@ -15,12 +15,14 @@ from cloud.wire.quantities import QUANTITIES, Quantity
 from cloud.wire.reading_records import DeadLetter, Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.repair import boot_of, repaired
 from gateway.config.bridges.model import DropIf, ForwardConfig, ForwardReading
-from gateway.forwarding.record_codec import from_bytes, to_bytes
+from gateway.forwarding.records import from_bytes, to_bytes
 from gateway.mqtt.intake import Intake
 from gateway.ports import REPLAYED, Record
 from gateway.sequences import Sequences
 from tests.unit.cloud.wire.test_reading_records import READING
 
+OWN = "t/cup-50m-a/wind_speed"
+"""Where the gateway's own reading comes back."""
 RECEIVED_NS = READING.time_us * 1000 + 1_500_000_000
 
 
@@ -56,7 +58,9 @@ class FixedClock:
 
 def intake(*, synced: bool = True) -> tuple[Intake, Sequences]:
     issued = Sequences("thisrun")
-    return Intake("mast-07", issued, "mqtt.{quantity}", FixedClock(synced=synced)), issued
+    made = Intake("mast-07", issued, "mqtt.{quantity}", FixedClock(synced=synced))
+    made.own_topic = "t/{sensor}/{quantity}"
+    return made, issued
 
 
 def test_what_a_device_publishes_to_the_gateway_itself() -> None:
@@ -64,21 +68,31 @@ def test_what_a_device_publishes_to_the_gateway_itself() -> None:
     issued = Sequences("thisrun")
     station = Intake("mast-07", issued, "mqtt.{quantity}", FixedClock(), forwards)
     other, own = replace(READING, gateway="logger-3"), replace(READING, run="anearlierrun")
-    assert only(station.accept("devices/1", encode_reading(other), direct=True)).value == encode_reading(
-        other
-    )
+    assert only(
+        station.accept("devices/logger-3", encode_reading(other), direct=True)
+    ).value == encode_reading(other)
     assert made(station.accept("shed/1", b"21.5", direct=True)).seq == 1
     # It would be its own of an earlier run, or its echo, from the local broker.
     issued.draw(READING.channel)
     for forged in (own, replace(READING, run="thisrun", seq=1)):
         letter = only(station.accept("devices/1", encode_reading(forged), direct=True))
         assert parse_dead_letter(letter.value).reason == "FORGED"
+    letter = only(station.accept("devices/logger-4", encode_reading(other), direct=True))
+    assert parse_dead_letter(letter.value).reason == "FOREIGN"
     letter = only(station.accept("other/1", b"1", direct=True))
     assert (parse_dead_letter(letter.value).reason, parse_dead_letter(letter.value).payload) == (
         "NO_FORWARD",
         b"1",
     )
     assert station.accept("other/1", b"1") == ()
+
+
+@pytest.mark.parametrize("run", ["thisrun", "anearlierrun"])
+@pytest.mark.parametrize("topic", ["t", "t/else/wind_speed", "devices/t/cup-50m-a/wind_speed", f"{OWN}/"])
+def test_a_reading_of_the_gateways_own_comes_by_its_own_topic_alone(run: str, topic: str) -> None:
+    station, issued = intake()
+    issued.draw(READING.channel)
+    assert refused(station.accept(topic, encode_reading(replace(READING, run=run, seq=1)))) == "FORGED"
 
 
 def only(records: Sequence[Record] | None) -> Record:
@@ -103,13 +117,13 @@ def refused(records: Sequence[Record] | None) -> str:
 
 def test_another_devices_reading_is_forwarded_byte_for_byte() -> None:
     payload = b" " + encode_reading(replace(READING, gateway="device-1"))
-    accepted = intake()[0].accept("sensors/one", payload)
+    accepted = intake()[0].accept("device-1/one", payload)
     assert accepted == (
         Record(
             "mqtt.wind_speed",
             b"device-1/cup-50m-a.wind_speed",
             payload,
-            (("mqtt-topic", b"sensors/one"), ("received-at", b"2026-11-21T07:35:01.500Z")),
+            (("mqtt-topic", b"device-1/one"), ("received-at", b"2026-11-21T07:35:01.500Z")),
         ),
     )
 
@@ -118,14 +132,14 @@ def test_an_earlier_runs_reading_is_forwarded_as_late_and_another_gateways_is_no
     """The broker's session has kept it over the restart: it is no news."""
     for gateway, late in (("mast-07", True), ("mast-08", False)):
         payload = encode_reading(replace(READING, run="earlier", gateway=gateway))
-        made(records := intake()[0].accept("t", payload))
+        made(records := intake()[0].accept(OWN if late else "mast-08/x", payload))
         assert (REPLAYED in only(records).headers) == late
 
 
 def test_an_echo_of_an_issued_reading_needs_nothing() -> None:
     station, issued = intake()
     issued.draw(READING.channel)
-    assert station.accept("t", encode_reading(replace(READING, run="thisrun", seq=1))) is None
+    assert station.accept(OWN, encode_reading(replace(READING, run="thisrun", seq=1))) is None
 
 
 @pytest.mark.parametrize(
@@ -135,19 +149,22 @@ def test_an_echo_of_an_issued_reading_needs_nothing() -> None:
         (b"not json", "NOT_JSON"),
         (b"x" * ((1 << 20) + 1), "TOO_LARGE"),
         (encode_reading(replace(READING, time_us=RECEIVED_NS // 1000 + 600_000_001)), "TIME_IN_FUTURE"),
-        (encode_reading(replace(READING, channel="cup.hum", quantity="hum")), "UNKNOWN_QUANTITY"),
+        (
+            encode_reading(replace(READING, gateway=OWN.split("/")[0], channel="cup.hum", quantity="hum")),
+            "UNKNOWN_QUANTITY",
+        ),
     ],
     ids=["forged", "not-json", "too-large", "future", "quantity"],
 )
 def test_what_is_refused_becomes_a_dead_letter(payload: bytes, reason: str) -> None:
-    found = letter(intake()[0].accept("sensors/x", payload))
-    assert (found.reason, found.source, found.payload) == (reason, "sensors/x", payload[: 64 << 10])
+    found = letter(intake()[0].accept(OWN, payload))
+    assert (found.reason, found.source, found.payload) == (reason, OWN, payload[: 64 << 10])
     assert (found.payload_bytes, found.sha256) == (len(payload), hashlib.sha256(payload).hexdigest())
 
 
 def test_without_a_clock_nothing_is_in_the_future() -> None:
     payload = encode_reading(replace(READING, time_us=READING.time_us + 86_400_000_000))
-    made(intake(synced=False)[0].accept("t", payload))
+    made(intake(synced=False)[0].accept(OWN, payload))
 
 
 def test_a_stored_record_is_the_same_record() -> None:
@@ -223,21 +240,21 @@ def test_readings_of_other_devices_are_reported_and_nothing_else_is() -> None:
         "mast-07", Sequences("thisrun"), "mqtt.{quantity}", clock, forwards, forwarded=reported.append
     )
     for topic, payload in (
-        ("readings/x", encode_reading(replace(READING, gateway="mast-08"))),
+        ("readings/mast-08", encode_reading(replace(READING, gateway="mast-08"))),
         ("readings/x", encode_reading(replace(READING, run="earlier"))),
         ("blobs/7", b"raw"),
         ("sensors/shed/temperature", b"85.0"),
         ("sensors/shed/temperature", b"warm"),
         ("sensors/shed/temperature", b"21.5"),
-        ("zigbee/shed", b'{"temperature": 33.25, "humidity": 0.4, "at": 1763710500}'),
+        ("zigbee/barn", b'{"temperature": 33.25, "humidity": 0.4, "at": 1763710500}'),
     ):
         station.accept(topic, payload)
     found = [(each.gateway, each.channel, each.value) for each in reported]
     assert found == [
         ("mast-08", READING.channel, READING.value),
         ("mast-07", "shed.temperature", 21.5),
-        ("mast-07", "shed.temperature", 33.25),
-        ("mast-07", "shed.humidity", 40.0),
+        ("mast-07", "barn.temperature", 33.25),
+        ("mast-07", "barn.humidity", 40.0),
     ]
 
 
@@ -293,7 +310,7 @@ def test_a_quantity_of_the_configs_own_has_its_unit_and_kind_in_each_reading() -
         {"quantity_kind": "accumulated"},
     )
     other = replace(READING, gateway="mast-08", channel="x.flow", quantity="flow", unit="m3")
-    assert made(intake.accept("readings/x", encode_reading(other))) == other
+    assert made(intake.accept("readings/mast-08", encode_reading(other))) == other
 
 
 def test_a_message_that_comes_again_is_another_reading() -> None:
@@ -373,15 +390,15 @@ def test_an_earlier_runs_reading_without_a_clock_waits_and_no_others(
     changes: dict[str, Any], waits: bool
 ) -> None:
     fields: dict[str, Any] = {"run": "earlier", "clock": "unsynced", "boot": "8f-1", "mono_ms": 5}
-    record = only(intake()[0].accept("t", encode_reading(replace(READING, **{**fields, **changes}))))
+    record = only(intake()[0].accept(OWN, encode_reading(replace(READING, **{**fields, **changes}))))
     assert boot_of(record) == ("8f-1" if waits else None)
 
 
 def test_a_reading_that_waits_may_be_of_any_time_if_it_is_ours() -> None:
     reading = replace(READING, run="earlier", clock="unsynced", boot="8f-1", mono_ms=5, time_us=3_000_000)
-    made(intake()[0].accept("t", encode_reading(reading)))
+    made(intake()[0].accept(OWN, encode_reading(reading)))
     assert (
-        refused(intake()[0].accept("t", encode_reading(replace(reading, gateway="mast-08"))))
+        refused(intake()[0].accept("mast-08", encode_reading(replace(reading, gateway="mast-08"))))
         == "TIME_TOO_OLD"
     )
 
@@ -434,7 +451,7 @@ def test_retained_messages_with_their_time_are_taken() -> None:
     payload = b'{"rh": 50, "at": "2025-11-21T07:35:00Z"}'
     assert made(intake.accept("json/shed", payload, retained=True)).time_us == 1_763_710_500_000_000
     reading = encode_reading(replace(READING, gateway="other"))
-    assert made(intake.accept("readings/x", reading, retained=True)).gateway == "other"
+    assert made(intake.accept("readings/other/x", reading, retained=True)).gateway == "other"
 
 
 @pytest.mark.parametrize(
@@ -516,7 +533,7 @@ def test_what_one_quantity_lacks_costs_the_others_nothing() -> None:
 def test_all_that_is_wrong_with_a_message_is_one_dead_letter() -> None:
     intake, issued = zigbee()
     assert letter(intake.accept("zigbee/shed", b'{"temperature": "warm", "ground": [true]}')).detail == (
-        "a JSON string stands at temperature; NO_SUCH_PATH: there is nothing at humidity;"
+        "'warm' at temperature is no decimal number; NO_SUCH_PATH: there is nothing at humidity;"
         " a JSON boolean stands at ground.0"
     )
     assert refused(intake.accept("zigbee/shed", b"not json")) == "NOT_JSON"

@@ -122,7 +122,6 @@ def test_0_1_is_equal_to_0_1_and_a_number_keeps_its_digits() -> None:
         (b"warm", "NOT_JSON"),
         (b"[1]", "NOT_AN_OBJECT"),
         (b'"text"', "NOT_AN_OBJECT"),
-        (b'{"a": NaN}', "NOT_FINITE"),
         (b'{"a": 1e999999999999999999999}', "NOT_FINITE"),
         (b'{"a": 1} {"a": 2}', "TRAILING_BYTES"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "NOT_JSON"),

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateway.config import QualityRules
-from gateway.quality.flat_line import FlatLineTest
 from gateway.quality.minute_means import Bin, MinuteMeans
-from gateway.quality.pair import PairTest
-from gateway.quality.spike import SpikeTest
+from gateway.quality.qartod import FlatLineTest, PairTest, SpikeTest
 
 S = 1_000_000_000
 STEP = QualityRules(max_step=10.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from cloud.wire.command_records import Command
 from gateway.config import ConfigError, load
 from gateway.config.outputs.model import NO_COMMANDS
 from gateway.control.interlocks import NotSwitched
-from gateway.ports import Record
 from gateway.remote.actions import Action, NotDone, interval, publish, read, reload, self_test, switch
-from gateway.remote.support import MOST_BYTES, made_by_command, support_bundle
 from tests.support.config import config_text, cup, write_config
 
 GOOD: Mapping[str, Any] = {
@@ -119,33 +116,6 @@ def test_a_fresh_reading_is_the_next_one(tmp_path: Path) -> None:
     assert refusal(act, command("cup", fresh="yes"))[0] == "BAD_ARGUMENTS"
     stops[0] = True
     assert refusal(act, command("cup", fresh=True))[0] == "STOPPING"
-
-
-def test_a_bundle_has_as_many_lines_as_fit_in_a_record() -> None:
-    sent: list[Record] = []
-    sizes = {2000: MOST_BYTES + 1, 300: MOST_BYTES, 20: 5}
-    act = support_bundle(lambda lines: b"x" * sizes[lines], sent.append)
-    assert act(command()) == {"topic": "gateway.support", "bytes": MOST_BYTES, "journal_lines": 300}
-    assert [(each.topic, each.key, len(each.value), each.headers) for each in sent] == [
-        ("gateway.support", b"mast-07", MOST_BYTES, (("command", b"c1"),))
-    ]
-    too_large = support_bundle(lambda _lines: b"x" * (MOST_BYTES + 1), sent.append)
-    assert refusal(too_large, command())[0] == "TOO_LARGE"
-    assert refusal(act, command(lines=3))[0] == "BAD_ARGUMENTS"
-    assert len(sent) == 1
-
-
-def test_a_bundle_that_cannot_be_made_is_answered_and_a_stop_ends_it(tmp_path: Path) -> None:
-    stopping = threading.Event()
-    make = made_by_command(tmp_path / "gateway.toml", stopping)
-    with pytest.raises(NotDone) as error:
-        made_by_command(tmp_path / "gateway.toml", stopping)(0)
-    assert (error.value.reason, error.value.refused) == ("FAILED", False)
-    assert "is not a whole number above 0" in str(error.value)
-    stopping.set()
-    with pytest.raises(NotDone) as error:
-        make(20)
-    assert error.value.reason == "STOPPING"
 
 
 def test_publish_reaches_devices_only() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from buffer.drops import Drop
 from cloud.wire.reading_records import EVENTS_TOPIC
 from gateway.forwarding.inbox import Announced, Inbox
-from gateway.forwarding.seq_summary import summarise
+from gateway.forwarding.records import summarise
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.topics import Topics
 from gateway.ports import ParkedTopic, Record

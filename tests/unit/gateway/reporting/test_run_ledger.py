@@ -10,7 +10,7 @@ import pytest
 
 from buffer.drops import Drop
 from cloud.wire.run_records import RunRecord, Unfinished
-from gateway.forwarding.seq_summary import summarise
+from gateway.forwarding.records import summarise
 from gateway.reporting.previous_runs import Predecessors, PreviousRuns
 from gateway.reporting.run_ledger import RunLedger
 from tests.unit.gateway.forwarding.test_seq_summary import record
@@ -146,12 +146,6 @@ def test_a_state_that_cannot_be_read_is_no_reason_to_stop(text: str, tmp_path: P
     path.write_text(text)
     assert PreviousRuns(path, "third", 2.0).begin() == Predecessors()
     assert PreviousRuns(path, "fourth", 2.0).begin().previous_run == "third"
-
-
-def test_the_state_of_an_earlier_version(tmp_path: Path) -> None:
-    path = tmp_path / "outbox.db.run"
-    path.write_text('{"run": "old", "boot": "unknown"}')
-    assert PreviousRuns(path, "new", 2.0).begin() == Predecessors("old")
 
 
 def test_a_state_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:

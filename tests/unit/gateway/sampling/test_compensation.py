@@ -12,8 +12,7 @@ from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.scd4x import EmulatedScd4x
 from drivers.scd4x import Scd4x, Scd4xOptions
 from gateway.config import SensorConfig, check
-from gateway.sampling.compensation import LONGEST_S, Compensation
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.run_context import LONGEST_S, Compensation, RunContext
 from gateway.sampling.sensors import make_sampler, open_fitted_board
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from drivers.interface import ChecksumError, ReadError
-from gateway.sampling.failure_log import FailureLog
+from gateway.sampling.sampler import FailureLog
 from gateway.system.logs.background import LogQueue
 from gateway.system.logs.rate_limit import AGAIN_S, IN_A_ROW, RateLimit
 
@@ -45,7 +45,7 @@ def test_a_sensor_that_fails_now_and_then_does_not_fill_the_log() -> None:
     written: list[str] = []
     now_s = 0.0
     limit, queued = RateLimit(lambda record: written.append(record.getMessage()), lambda: now_s), LogQueue()
-    log = logging.getLogger("gateway.sampling.failure_log")
+    log = logging.getLogger("gateway.sampling.sampler")
     log.addHandler(queued)
     try:
         failures = FailureLog("dht")

@@ -14,9 +14,8 @@ from cloud.wire.reading_records import Reading
 from drivers.interface import ChecksumError, Measurement, ReadError
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
-from gateway.sampling.read_retry import MOST_RETRIES, Retries
 from gateway.sampling.run_context import RunContext
-from gateway.sampling.sampler import Sampler
+from gateway.sampling.sampler import MOST_RETRIES, Retries, Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 from tests.support.clocks import SteppingClock

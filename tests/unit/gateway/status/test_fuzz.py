@@ -80,21 +80,19 @@ def test_the_control_socket_answers_whatever_comes(
 
 
 _heads = st.sampled_from(["application/json", "application/json; charset=x", "text/plain", "", "\u00e9"])
-_fields = st.fixed_dictionaries({}, optional=dict.fromkeys(("access", "time_ms", "asked_boot_ms"), VALUES))
+_fields = st.fixed_dictionaries({}, optional=dict.fromkeys(("time_ms", "asked_boot_ms"), VALUES))
 _json = (VALUES | _fields).map(lambda each: json.dumps(each).encode())
 _bodies = st.binary(max_size=60) | _json | st.just(b"[" * 900)
 
 
 def test_the_phones_page_answers_whatever_is_posted(
-    page: StatusPage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    page: StatusPage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gateway.status.access_upload._ANSWER_S", 0.01)
     client = phone(page)
 
     @settings(max_examples=examples(100), **_MANY)  # type: ignore[arg-type]
-    @given(st.sampled_from(["/api/access", "/api/clock", "/"]), _bodies, _heads, st.integers(0, 3))
+    @given(st.sampled_from(["/api/clock", "/"]), _bodies, _heads, st.integers(0, 3))
     def attempt(path: str, body: bytes, kind: str, short: int) -> None:
-        page.access.take()
         length = str(max(len(body) - short, 0))
         answer = client.ask("POST", path, body, Content_Type=kind.encode(), Content_Length=length)
         assert answer.status in (405, 409)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from cloud.wire.reading_records import Reading
 from gateway.quality.reasons import REASONS
 from gateway.sampling.last_readings import MOST_FORWARDED, RECENT, LastReadings
 from gateway.status import StatusServer, StatusSource
+from gateway.status.bounded_server import is_own_name
 from gateway.status.handlers import problems
 from gateway.status.metrics import render
 from gateway.system.host import vitals
@@ -268,6 +270,25 @@ def test_the_last_readings_of_each_channel_are_remembered() -> None:
     assert last.recent() == {}
 
 
+def test_with_the_boots_time_given_a_reading_is_shown_as_it_leaves() -> None:
+    last = LastReadings()
+    unsynced = replace(
+        READING, quality=3, reasons=("CLOCK_UNSYNCED",), clock="unsynced", boot="b", mono_ms=61_250
+    )
+    last.note(unsynced)
+    shown = last.own()["cup.wind_speed"]
+    assert (shown["time"], shown["quality"], shown["reasons"]) == (
+        "1970-01-01T00:00:01.000Z", 3, ("CLOCK_UNSYNCED",),
+    )  # fmt: skip
+    shown = last.own(1_795_246_000_007)["cup.wind_speed"]
+    assert (shown["time"], shown["quality"], shown["reasons"]) == ("2026-11-21T07:27:41.257Z", 1, ())
+    # Of a reading that says why it is suspect only the clock's reason goes; one in time stays.
+    last.note(replace(unsynced, reasons=("STUCK", "CLOCK_UNSYNCED")))
+    assert last.own(1_795_246_000_007)["cup.wind_speed"]["quality"] == 3
+    last.note(READING)
+    assert last.own(1_795_246_000_007) == last.own()
+
+
 def test_the_forwarded_channels_read_last_are_kept_and_no_more() -> None:
     last = LastReadings("mast-07")
     for seq, gateway in ((1, "mast-07"), (2, "mast-08")):
@@ -281,3 +302,30 @@ def test_the_forwarded_channels_read_last_are_kept_and_no_more() -> None:
     assert (last.own(), last.recent()) == ({}, {})
     last.clear_forwarded()
     assert last.forwarded() == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [("localhost:8321", 200), ("127.0.0.1", 200), ("[::1]:8321", 200), ("192.168.4.1", 200), ("", 200),
+     (f"{socket.gethostname()}:8321", 200), (f"{socket.gethostname()}.local", 200),
+     ("attacker.example:8321", 421), ("127.0.0.1.attacker.example", 421), ("[x", 421)],
+)  # fmt: skip
+def test_a_page_of_another_name_reads_nothing(host: str, code: int) -> None:
+    """An attacker's name that points to the loopback, with the documented tunnel open, is another origin."""
+    server = StatusServer("127.0.0.1", 0, StatusSource(lambda: STATUS))
+    server.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    try:
+        connection.request("GET", "/api/status", headers={"Host": host})
+        answer = connection.getresponse()
+        body = answer.read()
+    finally:
+        connection.close()
+        server.stop()
+    assert answer.status == code
+    assert (b"localhost" in body) == (code == 421)
+
+
+def test_the_name_it_listens_as_is_its_own() -> None:
+    assert is_own_name("mast.example.org:8321", "Mast.example.org")
+    assert not is_own_name("mast.example.org:8321", "0.0.0.0")  # noqa: S104

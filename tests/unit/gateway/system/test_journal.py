@@ -240,10 +240,6 @@ def _events_in_the_code() -> dict[str, set[str]]:
     return found
 
 
-def _errors_in_the_code() -> set[str]:
-    return set(re.findall(r'log\.(?:error|critical)\(\s*"event=(\S+?)[" ]', "".join(_sources())))
-
-
 CATALOG: Final = ROOT / "systemd" / "fieldgate.catalog"
 _MESSAGE: Final = re.compile(
     r"^# event=(\S+)\n-- (\w{32})\nSubject: (.+)\nDefined-By: fieldgate\n\n((?:.+\n)+)", re.MULTILINE
@@ -258,8 +254,6 @@ def test_the_catalog_explains_events_of_the_code_by_their_ids_and_fields() -> No
         assert number == message_id(event), event
         assert set(re.findall(r"@FIELDGATE_(\w+)@", explanation)) <= events[event], event
     assert max(map(len, text.splitlines())) <= 80
-    # A fatal client is replaced by itself.
-    assert _errors_in_the_code() - {event for event, *_ in messages} == {"kafka.fatal"}
 
 
 @pytest.fixture

@@ -389,6 +389,30 @@ def test_twins_disagree_by_their_means_over_the_same_windows() -> None:
     assert {t.channel for t in events} == {"a.wind_speed"}
 
 
+def test_a_twin_beyond_all_numbers_is_an_alert_that_can_be_written_and_stored() -> None:
+    pair = PAIR + 'pairs = [["a.wind_speed", "b.wind_speed"]]\n'
+    engine, most = Engine(rules(pair + HOT)), 1.7e308
+    wild = [(name, each) for each, name in ((most, "a.wind_speed"), (-most, "b.wind_speed"))]
+    samples = [sample(at, value, channel=name) for at in range(11) for name, value in wild]
+    events = run(engine, [*samples, sample(11, 65.0, gateway="mast-08")])
+    records = Notifier().records(events, T0)[0]
+    assert [(each.rule, json.loads(each.to_json())["gateway"]) for each in records] == [
+        ("twins", "mast-07"),
+        ("hot", "mast-08"),
+    ]
+    again = Engine(rules(pair + HOT))
+    again.restore(stored(engine))
+    more = [sample(at, 8.0, channel=name) for at in range(12, 40) for name, _ in wild]
+    assert short(run(again, more))[-1][0] == "CLEARED"
+
+
+def test_a_score_beyond_all_numbers_is_an_alert_without_a_value() -> None:
+    engine = Engine(rules('[[rule]]\nname = "odd"\nkind = "anomaly"\n'))
+    row = IntervalRow("mast-07", None, T0, 600 * S, float("inf"), 1, "a.wind_speed")
+    (record,) = Notifier().records(engine.observe_intervals(Anomaly, [row], T0 + 700 * S), T0)[0]
+    assert json.loads(record.to_json())["value"] is None
+
+
 def test_twins_about_north_agree_and_those_apart_dont() -> None:
     pair = (
         PAIR.replace("0.5", "30").replace("0.2", "25")

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloud.wire.alert_records import AlertRecord
-from spark_jobs.alerting.rules import Anomaly, Pair, Recovery, Silent, Stuck, Threshold, alert_id
-from spark_jobs.alerting.rules_file import DEFAULT_RULES, load_rules
+from spark_jobs.alerting.rules import DEFAULT_RULES, KINDS, Stuck, alert_id, load_rules
 from spark_jobs.errors import SettingsError
 from spark_jobs.package import write_package
 from tests.support.rules import rules_of
@@ -24,7 +23,7 @@ S = 1_000_000
 
 def test_the_packaged_rules_are_of_every_kind_and_send_no_command() -> None:
     packaged = load_rules(DEFAULT_RULES)
-    assert {type(rule) for rule in packaged.rules} == {Threshold, Stuck, Silent, Pair, Recovery, Anomaly}
+    assert {type(rule) for rule in packaged.rules} == set(KINDS.values())
     assert packaged.max_age_us == 300 * S
     assert not [rule for rule in packaged.rules if rule.command is not None]
     cup = next(rule for rule in packaged.rules if rule.name == "cup-stuck")
@@ -35,9 +34,7 @@ def test_the_packaged_rules_are_of_every_kind_and_send_no_command() -> None:
 
 
 def test_the_packaged_rules_are_read_from_the_archive_that_clusters_get(tmp_path: Path) -> None:
-    program = (
-        "from spark_jobs.alerting import rules_file as r; print(len(r.load_rules(r.DEFAULT_RULES).rules))"
-    )
+    program = "from spark_jobs.alerting import rules as r; print(len(r.load_rules(r.DEFAULT_RULES).rules))"
     ran = subprocess.run(
         [sys.executable, "-P", "-c", program],
         env=os.environ | {"PYTHONPATH": str(write_package(tmp_path))},
@@ -149,7 +146,7 @@ gateway = []
         'r.toml:1: max_ag: is not a known key (did you mean "max_age"?)',
         'r.toml:3: rule["Hot"].name: must be 1 to 63 of a-z, 0-9 and -, beginning with a letter or digit',
         'r.toml:4: rule["Hot"].kind: must be one of "threshold", "stuck", "silent", "pair", "recovery", '
-        '"anomaly", not "treshold" (did you mean "threshold"?)',
+        '"anomaly", "cloned", not "treshold" (did you mean "threshold"?)',
         "r.toml:6: rule[2].name: is missing",
         'r.toml:8: rule[2].above: must be a number, not "60"',
         'r.toml:10: rule[2].for: must be a duration such as "500ms", "30s", "10m", "1h" or "1d"',

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from spark_jobs.anomaly.observations import FIELDS, Observations
-from spark_jobs.anomaly.rules import broken_rules
+from spark_jobs.anomaly.observations import FIELDS, Observations, broken_rules
 from tests.unit.spark_jobs.anomaly.test_features import NAN, observed
 
 CUPS = ("a.wind_speed", "b.wind_speed")

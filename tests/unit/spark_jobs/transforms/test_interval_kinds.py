@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from spark_jobs.transforms.interval_sums import statistics_of
+from spark_jobs.transforms.statistics import statistics_of
 from tests.support.directions import apart, by_pairs
 
 S = 1_000_000
@@ -175,3 +175,19 @@ def test_a_linear_quantity_has_none_of_these() -> None:
     found = row("dht.temperature", [1.0, 2.0, 6.0], kind="accumulated")
     assert (found["avg"], found["sum"], found["rate"], found["changes"]) == (3.0, None, None, None)
     assert found["sd"] == pytest.approx(math.sqrt(7.0))
+
+
+@pytest.mark.parametrize("wild", [5e6, 4_294_967_295.0, 1e200, 1.7e308, -1.5, 115.1])
+def test_what_cannot_be_on_earth_counts_as_failed_though_it_is_flagged_good(wild: float) -> None:
+    values, flags = [5.0] * 599 + [wild], [1] * 300 + [2] * 300
+    found = row("cup.wind_speed", list(values), flags=flags)
+    assert (found["avg"], found["max"], found["gust"], found["sd"], found["cube_mean"]) == (5, 5, 5, 0, 125)
+    assert (found["count"], found["n_fail"], found["n_not_evaluated"], found["quality"]) == (599, 1, 299, 4)
+    suspect = row("cup.wind_speed", [5.0, wild], flags=[1, 3])
+    assert (suspect["n_suspect"], suspect["n_fail"]) == (1, 0)
+
+
+def test_plausible_ranges_of_what_is_not_linear_or_not_built_in() -> None:
+    assert row(VANE, [-90.0, -90.0, 1e200])["avg"] == pytest.approx(270)
+    assert row(PUMP, [7.0, 0.0])["avg"] == 0.5
+    assert row("flow.flow", [1e9, 1e308])["max"] == 1e9

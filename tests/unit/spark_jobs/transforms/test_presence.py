@@ -111,3 +111,32 @@ def test_a_run_without_a_record_that_another_names_may_have_lost_its_tail_only()
     )
     # A device that numbers by itself has no record: what it sent is unknown.
     assert found(2, [], spans("own", (4, 4))) == (False, (0, 0, 0))
+
+
+def test_more_than_the_table_can_count_is_the_most_it_can() -> None:
+    most = 2**63 - 1
+    runs = [record("a", "stopped", most, 1), record("b", "stopped", most, 2, previous_run="a")]
+    assert found(3, runs, [], arrived_s=None, all_settled=True) == (True, (0, most, 0))
+
+
+def cloned(now_s: int, *records: dict[str, Any]) -> bool:
+    row = {
+        "gateway": "mast-07", "arrived_us": 0, "ranges": [], "runs": list(records), "settled": [],
+        "statuses": [],
+    }  # fmt: skip
+    return bool(judge(row, now_s * S)["cloned"])
+
+
+def test_two_runs_that_both_go_on_are_two_gateways_with_one_id() -> None:
+    before = record("r0", "stopped", 20, 100)
+    here, there = (record(run, "running", 5, 3600, previous_run="r0") for run in ("r1", "r2"))
+    assert cloned(3660, before, here, there)
+    assert cloned(3660, {**here, "state": "ended"}, there)
+    # A restart: the next one names the one before it, which may have been cut off, or come late.
+    assert not cloned(3660, here, record("r2", "running", 5, 3601, previous_run="r1"))
+    unfinished = [{"run": "r1", "end": "reset", "lost_at_most_s": 2.0}]
+    assert not cloned(3660, here, record("r2", "running", 5, 3601, unfinished=unfinished))
+    assert not cloned(3660, before, here)
+    # A new card half an hour ago.
+    assert not cloned(5400, here, {**there, "told_us": 5400 * S})
+    assert not cloned(3660, {**here, "state": "killed"}, there)

@@ -1,0 +1,205 @@
+"""What goes with imported rows into a lake: the channels' records, the site, and which file they are of.
+
+Records of imports don't overlap: of two for one period the later written has it, and the other ends there. A
+record is for rows that are written, so an import that leaves the earlier rows leaves their records too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow.dataset as ds
+
+from cloud.importing.logger_file import Rows
+from cloud.importing.mapping import DRIVER, Channel, Mapping
+from cloud.importing.records import PLACE, ChannelRecord, Span, joined, moment_of, site_row, spans_of
+from cloud.importing.tables import CHANNELS, IMPORTS, MAST, SITES, STATISTICS, LakeTables
+from cloud.importing.values import stretches
+from cloud.wire.number_set import NumberSet
+
+_ATTEMPTS: Final = 5
+_CHANGED: Final = ("valid_from", "valid_to", "periods", "revision")
+
+
+_FLAGS: Final = ("good", "not_evaluated", "suspect", "fail", "missing")
+
+
+def _within(column: str, times: NumberSet) -> list[str]:
+    """SQL's conditions that a time is one of these."""
+    spans = ((moment_of(first).isoformat(), moment_of(last + 1).isoformat()) for first, last in times.spans())
+    return [f"{column} >= '{begin}' AND {column} < '{end}'" for begin, end in spans]
+
+
+def _set(spans: Iterable[Span]) -> NumberSet:
+    return NumberSet((begin, end - 1) for begin, end in spans)
+
+
+class Provenance:
+    """The marks and records of one file's import. ``replaces``: what was imported before gives way."""
+
+    def __init__(
+        self, mapping: Mapping, tables: LakeTables, gateway: str, now_us: int, rows: Rows, *, replaces: bool
+    ) -> None:
+        self._mapping, self._file, self._tables = mapping, mapping.file, tables
+        self._gateway, self._now_us = gateway, now_us
+        self._rows, self._replaces = rows, replaces
+        self._length_us = mapping.file.length_us
+        self._span = min(rows.times_us), max(rows.times_us) + self._length_us
+        self._of_gateway = ds.field("gateway") == gateway
+        names = ("channel", "begin", "end", "cal", "file_sha256", "interval_s", "mapping_sha256")
+        interval_s = self._interval_s
+        self._marks = [
+            (channel, (begin, end), cal, sha == rows.digest and by != mapping.digest)
+            for channel, begin, end, cal, sha, each_s, by in tables.rows(IMPORTS, names, self._of_gateway)
+            if each_s == interval_s
+        ]
+
+    @property
+    def _interval_s(self) -> int | None:
+        return None if self._file.has_readings else round(self._file.interval)
+
+    def before(self) -> dict[str, list[Span]]:
+        """When each channel has rows that were imported before."""
+        return self._spans(is_stale=False)
+
+    def stale(self) -> dict[str, list[Span]]:
+        """When each channel has rows of this very file by another mapping, that are replaced."""
+        return self._spans(is_stale=True) if self._replaces else {}
+
+    def _spans(self, *, is_stale: bool) -> dict[str, list[Span]]:
+        spans: dict[str, list[Span]] = {}
+        for channel, span, _, of_this in self._marks:
+            if of_this or not is_stale:
+                spans.setdefault(channel, []).append(span)
+        return {channel: joined(each) for channel, each in spans.items()}
+
+    def write_records(self) -> bool:
+        """Writes channels' records and the site; whether a site stays that is another."""
+        # Again where another import of theirs came between.
+        for _ in range(_ATTEMPTS):
+            names = ("channel", "cal", "revision", "periods", "driver")
+            there = {row[:2]: row[2:] for row in self._tables.rows(CHANNELS, names, self._of_gateway)}
+            known = {key: {"revision": revision, "periods": periods}
+                     for key, (revision, periods, _) in there.items()}  # fmt: skip
+            new, cut, mine = [], [], {}
+            for channel in self._mapping.channels:
+                own, there_now = self._own(channel), known.get((channel.name, channel.cal))
+                mine[channel.name] = channel.cal, own
+                spans = [*own, *self._left(channel.name, there_now)]
+                record = ChannelRecord(self._mapping, self._gateway, channel, spans)
+                if own and (row := record.row(there_now, self._now_us)) is not None:
+                    new.append(row)
+            for (name, cal), (_, _, driver) in there.items():
+                own_cal, own = mine.get(name, (None, []))
+                if driver == DRIVER and cal != own_cal:
+                    cut += self._cut(name, cal, known[name, cal], own)
+            if not new and not cut:
+                break
+            self._merge(new, "s.revision > t.revision", (*_CHANGED, "updated_at"))
+            self._merge(cut, "s.revision > t.revision and s.valid_from is not null", _CHANGED)
+        return self._write_site()
+
+    def _own(self, channel: Channel) -> list[Span]:
+        """When a record holds: not where rows of other ones stay."""
+        others = [span for name, span, cal, _ in self._marks if name == channel.name and cal != channel.cal]
+        own = _set([self._span]).without(_set([] if self._replaces else others))
+        return [(first, last + 1) for first, last in own.spans()]
+
+    def _left(self, name: str, known: dict[str, Any] | None, away: Iterable[Span] = ()) -> list[Span]:
+        """What stays of a record's time."""
+        rest = _set(spans_of(known)).without(_set([*away, *self.stale().get(name, [])]))
+        return [(first, last + 1) for first, last in rest.spans()]
+
+    def _cut(self, channel: str, cal: str, known: dict[str, Any], away: list[Span]) -> list[dict[str, Any]]:
+        left = self._left(channel, known, away)
+        if left == spans_of(known):
+            return []
+        return [
+            {
+                "gateway": self._gateway, "channel": channel, "cal": cal, "revision": known["revision"] + 1,
+                "valid_from": moment_of(left[0][0]) if left else None,
+                "valid_to": moment_of(left[-1][1]) if left else None,
+                "periods": [{"begin": moment_of(begin), "end": moment_of(end)} for begin, end in left],
+            }
+        ]  # fmt: skip
+
+    def _merge(self, rows: list[dict[str, Any]], where: str, changed: Iterable[str]) -> None:
+        if rows:
+            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            update = {name: f"s.{name}" for name in changed}
+            self._tables.merge(CHANNELS, columns, update=update, where=where, drop="s.valid_from is null")
+
+    def _write_site(self) -> bool:
+        if self._mapping.site is None:
+            return False
+        sites = list(self._tables.rows(SITES, ("valid_from", *PLACE), self._of_gateway))
+        row = site_row(self._mapping.site, self._gateway, self._span[0], sites, self._file, self._now_us)
+        if row is None:
+            return False
+        is_other = any(valid_from == self._span[0] for valid_from, *_ in sites)
+        if self._replaces or not is_other:
+            update = {name: f"s.{name}" for name in (*PLACE, "updated_at")} | {"revision": "t.revision + 1"}
+            self._tables.merge(SITES, {name: [value] for name, value in row.items()}, update=update)
+        return is_other and not self._replaces
+
+    def mark(self, into: str, places: Iterable[tuple[str, int]]) -> None:
+        """Notes which rows come from this file, by channel and time in microseconds since the epoch."""
+        times_us: dict[str, list[int]] = {}
+        for name, time_us in places:
+            times_us.setdefault(name, []).append(time_us)
+        made = []
+        for channel in self._mapping.channels:
+            for begin, end, number in stretches(times_us.get(channel.name, []), self._length_us):
+                made.append({
+                    "gateway": self._gateway, "channel": channel.name, "into": into, "rows": number,
+                    "interval_s": self._interval_s, "period_ms": self._file.period_ms,
+                    "begin": moment_of(begin), "end": moment_of(end), "cal": channel.cal,
+                    "file": self._rows.name, "file_sha256": self._rows.digest,
+                    "mapping_sha256": self._mapping.digest, "imported_at": moment_of(self._now_us),
+                })  # fmt: skip
+        if made:
+            update = None
+            if self._replaces:
+                update = {name: f"s.{name}" for name in made[0] if name not in IMPORTS.key}
+            self._tables.merge(
+                IMPORTS, {name: [row[name] for row in made] for name in made[0]}, update=update
+            )
+
+    def take_back(self, into: str, given: dict[str, NumberSet], overlapped: Iterable[str]) -> int:
+        """Deletes rows of this file by another mapping where this one gives none; how many they were.
+
+        And those of ``overlapped`` channels that began otherwise, by another clock.
+        """
+        import_only = "n_good + n_suspect + n_missing = 0" if into == "statistics" else "run LIKE 'import-%'"
+        time = "interval_start" if into == "statistics" else "time"
+        parts, freed = [], NumberSet()
+        for channel, spans in self.stale().items():
+            away = _set(spans).without(given.get(channel, NumberSet()))
+            freed.update(away)
+            parts += [f"(channel = '{channel}' AND {at})" for at in _within(time, away)]
+        phase_s = self._file.phase_us // 1_000_000
+        for channel in overlapped:
+            for first, last in given.get(channel, NumberSet()).spans():
+                begin, end = (moment_of(each).isoformat() for each in (first - self._length_us, last))
+                off = f"date_part('epoch', {time}) % {self._interval_s} <> {phase_s}"
+                parts.append(f"(channel = '{channel}' AND {time} > '{begin}' AND {time} < '{end}' AND {off})")
+        mine = f"gateway = '{self._gateway}'"
+        gone = 0
+        length = f" AND interval_s = {self._interval_s}" if into == "statistics" else ""
+        if parts:
+            gone = self._tables.delete(into, f"{mine}{length} AND {import_only} AND ({' OR '.join(parts)})")
+        if parts and into == "statistics":
+            # The job computes again what other channels leave of an interval, and makes nothing of nothing.
+            first, *others = (ds.field(f"n_{flag}") for flag in _FLAGS)
+            is_left = (
+                self._of_gateway & (ds.field("interval_s") == self._interval_s) & (sum(others, first) > 0)
+            )
+            starts = self._tables.rows(STATISTICS, ("interval_start",), is_left)
+            left = _set((start, start + self._length_us) for (start,) in starts)
+            if empty := [f"({at})" for at in _within(time, freed.without(left))]:
+                self._tables.delete(MAST.name, f"{mine}{length} AND ({' OR '.join(empty)})")
+        if self.stale():
+            other = f"file_sha256 = '{self._rows.digest}' AND mapping_sha256 <> '{self._mapping.digest}'"
+            self._tables.delete(IMPORTS.name, f"{mine} AND \"into\" = '{into}' AND {other}")
+        return gone

@@ -1,1 +1,0 @@
-"""The schema registry: what readings in Avro are written and read by."""
