@@ -120,13 +120,13 @@ CHANNELS: Final = Table(
         "revision: long, sensor quantity unit raw_unit driver: string, interval_s slope offset: double, "
         "settings: string map, range_min range_max accuracy accuracy_percent: double, "
         "model serial certificate lab: string, calibrated expires: date, height_m boom_deg: double, "
-        "pair: string, said: string map, extra: string, updated_at: time, kind: string",
+        "pair: string, reported: string map, extra: string, updated_at: time, kind: string",
         periods="begin end: time",
     ),
     key=("gateway", "channel", "cal"),
     change_feed=True,
 )
-"""Calibration records (``cloud.wire.channel_records``); values of ``settings`` and ``said`` are JSON."""
+"""Calibration records (``cloud.wire.channel_records``); values of ``settings`` and ``reported`` are JSON."""
 
 SITES: Final = Table(
     "sites",
@@ -144,7 +144,7 @@ RUNS: Final = Table(
     columns(
         "gateway run previous_run boot state: string, started ended: time, last_seq: long map, "
         "in_flight outbox_records: long, dropped: drops, dropped_records: long map, drops_unknown: bool, "
-        "unfinished: ends, revision: long, told_at updated_at: time, date: date",
+        "unfinished: ends, revision: long, reported_at updated_at: time, date: date",
         drops="reason gateway run channel: string, first last: long",
         ends="run end: string, lost_at_most_s: double",
     ),
@@ -153,14 +153,14 @@ RUNS: Final = Table(
     dated_later=True,
     change_feed=True,
 )
-"""The run ledger. ``told_at`` is Kafka's time of the record the row is of; ``ended`` is that of the last one
+"""The run ledger. ``reported_at`` is Kafka's time of the record the row is of; ``ended`` is that of the last one
 of a run that ended, null while it runs, as is its ``date``."""
 
 STATUS: Final = Table(
     "_status",
     columns(
         "gateway run state: string, time: time, fieldgate clock uplink: string, revision: long, "
-        "extra: string, told_at: time, told_offset: long, updated_at: time"
+        "extra: string, reported_at: time, reported_offset: long, updated_at: time"
     ),
     key=("gateway", "run"),
     change_feed=True,

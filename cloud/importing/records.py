@@ -82,7 +82,7 @@ class ChannelRecord:
             "slope": slope,
             "offset": offset,
             "settings": sorted((name, json.dumps(column)) for name, column in channel.columns().items()),
-            "said": [],
+            "reported": [],
             "range_min": of.lower if math.isfinite(of.lower) else None,
             "range_max": of.upper if math.isfinite(of.upper) else None,
             **{name: getattr(channel, name) for name in _INSTRUMENT},

@@ -91,7 +91,7 @@ CHANNELS: Final = Table(
         "revision: long, sensor quantity unit raw_unit driver: string, interval_s slope offset: double, "
         "settings: string map, range_min range_max accuracy accuracy_percent: double, "
         "model serial certificate lab: string, calibrated expires: date, height_m boom_deg: double, "
-        "pair: string, said: string map, extra: string, updated_at: time, kind: string"
+        "pair: string, reported: string map, extra: string, updated_at: time, kind: string"
     ),
     ("gateway", "channel", "cal"),
     change_feed=True,

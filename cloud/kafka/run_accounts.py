@@ -45,7 +45,7 @@ class RunAccount:
     ``never_sampled`` are beyond what a stopped run reports as issued. ``expired`` are older than the oldest
     that Kafka still has of their channel. ``told_ms`` is when the last record came (ms since the epoch).
     ``last_seq`` is the highest seq of each channel that is known to be issued. Of a run that did not end
-    itself, readings of its last ``untold_s`` seconds may be missing beyond that.
+    itself, readings of its last ``unannounced_s`` seconds may be missing beyond that.
     """
 
     gateway: str
@@ -63,7 +63,7 @@ class RunAccount:
     unaccounted: int
     never_sampled: int
     last_seq: Mapping[str, int]
-    untold_s: float | None = None
+    unannounced_s: float | None = None
 
     @property
     def balanced(self) -> bool:
@@ -215,7 +215,7 @@ class Books:
                 unaccounted=settled_of(balances[run]) - held[run],
                 **{name: sum(getattr(each, name) for each in channels) for name in _SUMMED},
                 last_seq={channel: each.issued for channel, each in balances[run].items()},
-                untold_s=None if end is None else end.lost_at_most_s,
+                unannounced_s=None if end is None else end.lost_at_most_s,
             )
             accounts.append(account)
         return accounts

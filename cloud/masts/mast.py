@@ -244,9 +244,9 @@ _EVENTS: Final = """WITH mine AS (FROM runs WHERE gateway = ?), found AS (
             CASE (boot = lag(boot) OVER (ORDER BY started)) WHEN true THEN 'the machine had not stopped'
                 WHEN false THEN 'the machine had booted' END AS detail FROM mine
         UNION ALL SELECT ended, state, run, NULL FROM mine WHERE ended IS NOT NULL
-        UNION ALL SELECT told_at, 'dropped', run, each.value || ' records until then: ' || each.key
+        UNION ALL SELECT reported_at, 'dropped', run, each.value || ' records until then: ' || each.key
             FROM (SELECT *, unnest(map_entries(dropped_records)) AS each FROM mine) WHERE each.value > 0
-        UNION ALL SELECT told_at, 'dropped', run, 'until then perhaps more than is known' FROM mine
+        UNION ALL SELECT reported_at, 'dropped', run, 'until then perhaps more than is known' FROM mine
             WHERE drops_unknown
         UNION ALL SELECT min(started), 'found to have been ' || each."end", each.run,
             'lost at most ' || max(each.lost_at_most_s) || ' s'

@@ -49,7 +49,7 @@ class ChannelRecord:
     """One channel with one calibration. Accuracy is ±(``accuracy`` in ``unit`` + ``accuracy_percent`` of it).
 
     ``range`` is the sensor's own, in ``unit``; ``kind`` is the quantity's.
-    ``settings`` are the driver's options that shape the value, ``said`` is what the sensor reports of itself.
+    ``settings`` are the driver's options that shape the value, ``reported`` is what the sensor reports of itself.
     ``extra`` holds fields that this version doesn't have.
     """
 
@@ -80,7 +80,7 @@ class ChannelRecord:
     height_m: HeightM | None = None
     boom_deg: Degrees | None = None
     pair: str | None = None
-    said: Mapping[str, Setting] = field(default_factory=dict)
+    reported: Mapping[str, Setting] = field(default_factory=dict)
     extra: Mapping[str, Any] | None = None
 
     @property
@@ -118,7 +118,7 @@ _NAMES: Final = (
     *("v", "gateway", "channel", "cal", "revision", "in_force", "valid_from", "valid_to", "periods"),
     *("sensor", "quantity", "unit", "kind", "raw_unit", "driver", "interval_s", "slope", "offset"),
     *("settings", "range", "accuracy", "accuracy_percent", "model", "serial", "certificate", "lab"),
-    *("calibrated", "expires", "height_m", "boom_deg", "pair", "said"),
+    *("calibrated", "expires", "height_m", "boom_deg", "pair", "reported"),
 )
 """A record's fields in the order in which they are written."""
 _LABELS: Final = ("unit", "kind", "driver", "raw_unit", "pair", *sorted(_LONG))
@@ -133,7 +133,7 @@ def encode_channel(record: ChannelRecord) -> bytes:
         "valid_to": periods[-1][1],
         "periods": periods,
         "settings": dict(record.settings),
-        "said": dict(record.said),
+        "reported": dict(record.reported),
     }
     known = {name: written.get(name, getattr(record, name, None)) for name in _NAMES}
     return to_json(known | dict(record.extra or {}))
@@ -156,7 +156,7 @@ def parse_channel(payload: bytes) -> ChannelRecord:
     if not (is_day(record.calibrated) and is_day(record.expires)):
         raise InvalidFields("OUT_OF_RANGE", "calibrated and expires must be days of our time")
     _check_settings("settings", record.settings)
-    _check_settings("said", record.said)
+    _check_settings("reported", record.reported)
     if record.in_force and record.valid_to_us is not None:
         raise InvalidFields("INCONSISTENT", "a record in force has no valid_to")
     return record

@@ -163,7 +163,7 @@ class CalibrationHistory:
                 revision=known.revision,
                 periods=known.periods,
                 in_force=known.in_force,
-                said=known.said,
+                reported=known.reported,
                 extra=known.extra,
             )
             if not known.in_force:
@@ -185,8 +185,8 @@ class CalibrationHistory:
         """Update what sensors reported of themselves, and date and save what had to wait."""
         for record in self.records:
             reported = snapshot.descriptions.get(record.sensor)
-            if reported and record.in_force and (latest := _settings(reported)) != record.said:
-                self._put(replace(record, said=latest))
+            if reported and record.in_force and (latest := _settings(reported)) != record.reported:
+                self._put(replace(record, reported=latest))
                 _compare_serials(record, latest)
         if self._undated and self._clock.synced:
             self._date_all()
@@ -287,5 +287,5 @@ def _compare_serials(record: ChannelRecord, reported: Mapping[str, Setting]) -> 
     serial = reported.get("serial")
     if record.serial is not None and serial is not None and str(serial) != record.serial:
         log.warning(
-            "event=sensor.other_serial sensor=%s configured=%s said=%s", record.sensor, record.serial, serial
+            "event=sensor.other_serial sensor=%s configured=%s reported=%s", record.sensor, record.serial, serial
         )

@@ -47,13 +47,13 @@ def _table(accounts: Sequence[RunAccount]) -> Table:
     shown = [name for name in _COUNTS if name not in _ONLY_IF_ANY or totals[name]]
     counts = [name.replace("_", " ") for name in shown]
     # Columns of their own only where there is something in them.
-    may_lack = ["may lack"] if any(account.untold_s is not None for account in accounts) else []
+    may_lack = ["may lack"] if any(account.unannounced_s is not None for account in accounts) else []
     table = plain_table("gateway", "run", "state", "last record", *counts, *may_lack, right=counts)
     for account in accounts:
         cells = [account.gateway, account.run, account.state, _moment(account.told_ms)]
         cells += [_cell(getattr(account, name)) for name in shown]
         if may_lack:
-            cells.append("" if account.untold_s is None else f"its last {account.untold_s:g} s")
+            cells.append("" if account.unannounced_s is None else f"its last {account.unannounced_s:g} s")
         table.add_row(*cells, style=None if account.balanced else "bold red")
     if len(accounts) > 1:
         table.add_row("total", "", "", "", *(_cell(totals[name]) for name in shown), style="bold")

@@ -88,13 +88,13 @@ def certified(row: Row, later: Certificate) -> dict[str, Any]:
     changed = {**asdict(later), "serial": later.serial or row["serial"]}
     text = json.dumps({"recalibrates": row["cal"], **changed}, sort_keys=True, default=str)
     cal = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return {**row, **changed, "cal": cal, "said": {}, "extra": json.dumps({"recalibrates": row["cal"]})}
+    return {**row, **changed, "cal": cal, "reported": {}, "extra": json.dumps({"recalibrates": row["cal"]})}
 
 
 def row_of(record: ChannelRecord) -> dict[str, Any]:
     """A record as a row of ``channels``; its times in force are those of ``with_period``."""
     row = channel_row(record)
-    return {**row, "settings": dict(row["settings"]), "said": dict(row["said"])}
+    return {**row, "settings": dict(row["settings"]), "reported": dict(row["reported"])}
 
 
 def is_ours(row: Row) -> bool:

@@ -24,7 +24,7 @@ DETERMINING: Final = (
 
 def run_rank(row: Row) -> tuple[int, int, int, Any]:
     """Grows with each record of one run: how far it got, its revision, Kafka's time."""
-    return *reach(row["state"], (seq for _, seq in row["last_seq"])), row["revision"], row["told_at"]
+    return *reach(row["state"], (seq for _, seq in row["last_seq"])), row["revision"], row["reported_at"]
 
 
 def furthest_run(known: Row | None, new: Row) -> Row:
@@ -60,7 +60,7 @@ def last_status(known: Row | None, new: Row) -> Row:
     """
     if known is None:
         return new
-    later = (new["told_at"], new["told_offset"]) > (known["told_at"], known["told_offset"])
+    later = (new["reported_at"], new["reported_offset"]) > (known["reported_at"], known["reported_offset"])
     stale = 0 < new["revision"] < known["revision"]
     if not later or stale:
         return known

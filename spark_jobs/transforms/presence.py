@@ -130,13 +130,13 @@ def judged(
         "last_seq",
         F.when(F.col("whole"), F.create_map().cast("map<string,bigint>")).otherwise(F.col("last_seq")),
     )
-    told = F.unix_micros("told_at").alias("told_us")
-    record = ("run", "state", told, "previous_run", "in_flight", "outbox_records", "unfinished", "last_seq")
+    reported = F.unix_micros("reported_at").alias("reported_us")
+    record = ("run", "state", reported, "previous_run", "in_flight", "outbox_records", "unfinished", "last_seq")
     lists: dict[str, tuple[DataFrame, tuple[str | Column, ...]]] = {
         "ranges": (rest, ("place", "run", "channel", "first", "last")),
-        "runs": (runs, ("run", "state", told, "previous_run", "unfinished")),
+        "runs": (runs, ("run", "state", reported, "previous_run", "unfinished")),
         "settled": (counted, record),
-        "statuses": (statuses, ("run", "state", told, "uplink")),
+        "statuses": (statuses, ("run", "state", reported, "uplink")),
     }
     by_gateway = [
         rows.groupBy("gateway").agg(F.collect_list(F.struct(*names)).alias(name))
@@ -193,7 +193,7 @@ def _known(row: Mapping[str, Any], name: str) -> dict[str, tuple[RunRecord, int]
             previous_run=each["previous_run"],
             unfinished=tuple(Unfinished(**of) for of in each["unfinished"] or ()),
         )
-        records[each["run"]] = record, each["told_us"]
+        records[each["run"]] = record, each["reported_us"]
     return records
 
 
@@ -201,13 +201,13 @@ def _newest_run(records: accounts.Known, statuses: Mapping[str, Mapping[str, Any
     """The gateway's run now: the last one with a record, or one with no more than a status yet."""
     named = accounts.named_runs(records)
     current = accounts.current_run(records, named)
-    since_us = statuses[current]["told_us"] if current is not None and current in statuses else -1
+    since_us = statuses[current]["reported_us"] if current is not None and current in statuses else -1
     begun = {
-        run: status["told_us"]
+        run: status["reported_us"]
         for run, status in statuses.items()
         if run not in records
         and run not in named
-        and (current is None or (status["state"] == ONLINE and status["told_us"] > since_us))
+        and (current is None or (status["state"] == ONLINE and status["reported_us"] > since_us))
     }
     return max(begun, key=lambda run: begun[run], default=current)
 

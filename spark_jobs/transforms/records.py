@@ -57,28 +57,28 @@ def channel_row(record: ChannelRecord) -> Row:
         "range_min": record.range[0],
         "range_max": record.range[1],
         "settings": _words(record.settings),
-        "said": _words(record.said),
+        "reported": _words(record.reported),
         "extra": _json(record.extra),
     }
 
 
-def run_row(value: bytes, told_us: int, offset: int) -> Row:
+def run_row(value: bytes, reported_us: int, offset: int) -> Row:
     """A record of ``gateway.runs`` as a row of ``runs``."""
     record = RunRecord.from_json(value)
     return {
         **{name: getattr(record, name, None) for name in RUNS.schema.names},
         "started": record.started_us,
-        "ended": told_us if record.state in ENDS else None,
+        "ended": reported_us if record.state in ENDS else None,
         "last_seq": sorted(record.last_seq.items()),
         "dropped": [asdict(each) for each in record.dropped],
         "dropped_records": sorted(record.dropped_records.items()),
         "unfinished": [asdict(each) for each in record.unfinished],
-        "told_at": told_us,
-        "date": day_of(told_us) if record.state in ENDS else None,
+        "reported_at": reported_us,
+        "date": day_of(reported_us) if record.state in ENDS else None,
     }
 
 
-def status_row(value: bytes, told_us: int, offset: int) -> Row:
+def status_row(value: bytes, reported_us: int, offset: int) -> Row:
     """A record of ``gateway.status`` as a row of ``_status``."""
     record = parse_status(value)
     return {
@@ -86,8 +86,8 @@ def status_row(value: bytes, told_us: int, offset: int) -> Row:
         "time": record.time_us,
         "fieldgate": record.version,
         "extra": _json(record.extra),
-        "told_at": told_us,
-        "told_offset": offset,
+        "reported_at": reported_us,
+        "reported_offset": offset,
     }
 
 

@@ -76,7 +76,7 @@ def test_every_record_is_there_as_promised(
         assert {channel for channel, _ in published} == {"cup.wind_speed", "dht.temperature", "dht.humidity"}
         assert all(each.in_force and each.valid_from_us == parse_time(FIRST) for each in published.values())
         # What a sensor reports of itself comes when it has been started.
-        eventually(lambda: any(each.said for each in read_history(history)))
+        eventually(lambda: any(each.reported for each in read_history(history)))
         written = history.stat()
         mast.sample(20)
         assert history.stat() == written

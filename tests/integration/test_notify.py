@@ -41,7 +41,7 @@ def alert(name: str, gateway: str = "mast-07", severity: str = "warning", **more
     given: dict[str, Any] = {
         "id": name, "rule": "hot", "severity": severity, "gateway": gateway, "state": "raised",
         "channel": "cabinet.temperature", "raised_at": "2026-11-24T11:58:03.000Z",
-        "told_at": "2026-11-24T11:58:03.000Z", "historical": False, "detail": "61.2 Cel above 60",
+        "reported_at": "2026-11-24T11:58:03.000Z", "historical": False, "detail": "61.2 Cel above 60",
     }  # fmt: skip
     return AlertRecord(**given | more)
 

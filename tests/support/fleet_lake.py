@@ -289,7 +289,7 @@ def _write_runs_and_alerts(lake: Path, ids: list[str], end: datetime, names: lis
          "in_flight": [3] * len(runs),
         "last_seq": pa.array([[(name, 1_200_000) for name in names]] * len(runs), pa.map_(pa.string(),
          pa.int64())),
-        "told_at": [end] * len(runs), "date": [None if ended is None else ended.date() for ended in ends],
+        "reported_at": [end] * len(runs), "date": [None if ended is None else ended.date() for ended in ends],
     })  # fmt: skip
     kinds = (
         ("enclosure-hot", "critical", None),

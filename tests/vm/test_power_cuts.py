@@ -70,7 +70,7 @@ def test_power_cuts(mast: GuestMast, series: int, table: CutTable | None, full: 
     for cut in mast.cuts:
         account = accounts[cut.run]
         assert account.state == "reset"
-        assert cut.oldest_s <= (account.untold_s or 0.0)
+        assert cut.oldest_s <= (account.unannounced_s or 0.0)
         assert account.unaccounted == gaps(cut, account)
     if table is not None:
         table.add(series, seed, rows)
@@ -111,7 +111,7 @@ def figures(cut: Cut, reckoning: Reckoning, account: RunAccount) -> list[object]
     """
     sampled = sum(reading[2] == cut.run for reading in reckoning.sampled)
     return [
-        sampled, account.repeats, len(cut.lost), gaps(cut, account), f"{cut.oldest_s:.2f}", account.untold_s,
+        sampled, account.repeats, len(cut.lost), gaps(cut, account), f"{cut.oldest_s:.2f}", account.unannounced_s,
         cut.before.outbox_records, "" if cut.found is None else cut.found, f"{cut.ready_s:.0f}",
         f"{cut.load:.0f}", f"{cut.silent_s:.2f}",
     ]  # fmt: skip

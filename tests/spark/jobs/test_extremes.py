@@ -89,7 +89,7 @@ def extreme_channel(chance: random.Random, gateway: str, channel: str) -> Channe
         slope=chance.choice(number), offset=chance.choice(number), accuracy=chance.choice(number),
         accuracy_percent=chance.choice(number), height_m=chance.choice(HEIGHTS),
         boom_deg=chance.choice((None, 360.0, -360.0)), settings={"n": MAX_NUMBER, "m": -1},
-        pair=chance.choice((None, "cup-a", "cup-b", "vane-a")), said={"serial": 1 << 62},
+        pair=chance.choice((None, "cup-a", "cup-b", "vane-a")), reported={"serial": 1 << 62},
     )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ class Tables:
             record_rows(kafka_frame(self._spark, records, kafka_us=KAFKA_US + at_s * S), RUN_RECORDS)
         )
 
-    def statuses(self, *told_at: tuple[int, str, str]) -> None:
+    def statuses(self, *reported_at: tuple[int, str, str]) -> None:
         frames = [
             kafka_frame(
                 self._spark,
@@ -88,7 +88,7 @@ class Tables:
                 first_offset=at_s,
                 kafka_us=KAFKA_US + at_s * S,
             )
-            for at_s, state, run in told_at
+            for at_s, state, run in reported_at
         ]
         self._status.write(record_rows(reduce(DataFrame.union, frames), STATUS_RECORDS))
 

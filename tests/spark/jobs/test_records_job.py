@@ -115,7 +115,7 @@ def calibration(revision: int, *, cal: str = "5d1c0a7e", slope: float = 0.765, b
         gateway="mast-07", sensor="cup", quantity="wind_speed", cal=cal, revision=revision, in_force=True,
         periods=(Period(START_US + begin),), unit="m/s", driver="hall-anemometer", interval_s=1.0,
         range=(0.0, 75.0), kind="linear", raw_unit="Hz", slope=slope, offset=0.35,
-        settings={"at_rest": "zero"}, said={"serial": "é"}, extra={"new": [1]},
+        settings={"at_rest": "zero"}, reported={"serial": "é"}, extra={"new": [1]},
     )  # fmt: skip
     return encode_channel(record)
 
@@ -285,11 +285,11 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
         0.765,
         {"at_rest": '"zero"'},
     )
-    assert (dict(channel["said"]), channel["extra"]) == ({"serial": '"\\u00e9"'}, '{"new":[1]}')
+    assert (dict(channel["reported"]), channel["extra"]) == ({"serial": '"\\u00e9"'}, '{"new":[1]}')
     assert (run["state"], dict(run["last_seq"]), run["ended"]) == (
         "killed",
         {"cup.wind_speed": 5},
-        run["told_at"],
+        run["reported_at"],
     )
     assert (latest["state"], latest["revision"]) == ("online", 1)
     lake, hill = sorted(rows["sites"], key=lambda row: row["valid_from"])

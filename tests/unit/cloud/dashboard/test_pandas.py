@@ -57,7 +57,7 @@ def write_rejects_and_runs(root: Path) -> None:
     write(root, schemas.RUNS, {
         "gateway": [MAST] * 3, "run": ["0123456789ab", "0123456789ac", "0123456789ad"],
         "started": [END + timedelta(hours=each) for each in (1, 3, 4)], "boot": ["b1", "b1", "b2"],
-        "told_at": [END + timedelta(hours=each) for each in (2, 4, 5)], "state": ["running"] * 3,
+        "reported_at": [END + timedelta(hours=each) for each in (2, 4, 5)], "state": ["running"] * 3,
         "last_seq": pa.array([[(CUP, 700), (VANE, 34)], [(CUP, 1)], [(CUP, 2)]], counts),
         "dropped_records": pa.array([[("FULL", 40), ("TOO_OLD", 2)], [], []], counts),
         "drops_unknown": [True, False, False], "in_flight": [5] * 3, "outbox_records": [60] * 3,

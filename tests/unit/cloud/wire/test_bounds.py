@@ -63,7 +63,7 @@ def dropped(text: str, count: int = 1) -> list[dict[str, Any]]:
         (parse_channel, CHANNEL, {"range": [0.0, 1e200]}, {"range": [0.0, 1e9]}),
         (parse_channel, CHANNEL, {"accuracy": 1e200}, {"accuracy": 0.1}),
         (parse_channel, CHANNEL, {"settings": {"n": 1e200}}, {"settings": {"n": 4_294_967_295}}),
-        (parse_channel, CHANNEL, {"said": {"n": 1 << 100}}, {"said": {"serial": 1 << 60}}),
+        (parse_channel, CHANNEL, {"reported": {"n": 1 << 100}}, {"reported": {"serial": 1 << 60}}),
         (parse_channel, CHANNEL, {"expires": "0001-01-01"}, {"expires": "2099-12-31"}),
         (RunRecord.from_json, RUN, {"last_seq": {"a.b": (1 << 63) - 1}}, {"last_seq": {"a.b": MAX_COUNT}}),
         (RunRecord.from_json, RUN, {"in_flight": 1 << 62}, {"in_flight": 3}),

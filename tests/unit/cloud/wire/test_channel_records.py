@@ -31,7 +31,7 @@ CONTRACT = (
     b'"interval_s":1.0,"slope":0.765,"offset":0.35,"settings":{"at_rest":"zero"},"range":[0.0,75.0],'
     b'"accuracy":0.1,"accuracy_percent":null,"model":"NRG 40H","serial":"179500123456",'
     b'"certificate":"26-0312","lab":"Example Wind Tunnel","calibrated":"2026-03-12","expires":"2027-03-12",'
-    b'"height_m":50.0,"boom_deg":315.0,"pair":"cup-50m-b","said":{}}'
+    b'"height_m":50.0,"boom_deg":315.0,"pair":"cup-50m-b","reported":{}}'
 )
 RECORD = ChannelRecord(
     gateway="mast-07", sensor="cup-50m-a", quantity="wind_speed", cal="5d1c0a7e", revision=3, in_force=True,
@@ -121,15 +121,15 @@ def test_unknown_fields_are_kept() -> None:
         (contract(settings=[1]), "WRONG_TYPE"),
         (contract(settings={"at_rest": None}), "WRONG_TYPE"),
         (contract(settings={str(n): n for n in range(65)}), "WRONG_TYPE"),
-        (contract(said={"serial": "\n"}), "BAD_NAME"),
-        (contract(said={"x" * (MAX_LABEL + 1): 1}), "BAD_NAME"),
-        (CONTRACT.replace(b'"said":{}', b'"said":{"a":1e999}'), "NOT_FINITE"),
+        (contract(reported={"serial": "\n"}), "BAD_NAME"),
+        (contract(reported={"x" * (MAX_LABEL + 1): 1}), "BAD_NAME"),
+        (CONTRACT.replace(b'"reported":{}', b'"reported":{"a":1e999}'), "NOT_FINITE"),
         (contract(serial="x" * (MAX_LABEL + 1)), "BAD_NAME"),
         (contract(serial=179500123456), "WRONG_TYPE"),
         (contract(calibrated="2026-02-30"), "BAD_TIME"),
         (contract(calibrated="2026-03-12T00:00:00Z"), "BAD_TIME"),
         (contract(expires=2027), "WRONG_TYPE"),
-        (CONTRACT.replace(b'"said":{}', b'"later":[1e999]'), "NOT_FINITE"),
+        (CONTRACT.replace(b'"reported":{}', b'"later":[1e999]'), "NOT_FINITE"),
     ],
 )
 def test_what_is_refused_and_how(payload: bytes, reason: str) -> None:
@@ -179,7 +179,7 @@ def channel_records(draw: st.DrawFn) -> ChannelRecord:
         height_m=draw(st.none() | st.floats(-12_000, 100_000)),
         boom_deg=draw(st.none() | st.floats(-360, 360)),
         pair=draw(st.none() | _labels),
-        said=draw(_settings),
+        reported=draw(_settings),
     )
 
 

@@ -32,7 +32,7 @@ def record(
     at = "2026-11-28T10:00:00.000Z"
     return AlertRecord(
         id=f"mast-07-{number}", rule="hot", rule_version="1", severity="warning", gateway="mast-07",
-        channel=f"box{number}.temperature", state=state, raised_at=at, told_at=at, historical=False,
+        channel=f"box{number}.temperature", state=state, raised_at=at, reported_at=at, historical=False,
         cleared_at=None if state == "raised" else at,
     )  # fmt: skip
 

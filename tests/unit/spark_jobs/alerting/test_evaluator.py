@@ -671,7 +671,7 @@ def test_records_of_one_alert_have_one_id() -> None:
         "state": "raised",
         "raised_at": "2026-05-28T20:27:00.000Z",
         "cleared_at": None,
-        "told_at": "2026-05-28T20:27:00.000Z",
+        "reported_at": "2026-05-28T20:27:00.000Z",
         "value": 70.0,
         "historical": False,
         "detail": "box.temperature at 70.0",

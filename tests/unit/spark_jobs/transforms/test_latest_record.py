@@ -13,10 +13,10 @@ from cloud.wire.fields import InvalidFields
 from spark_jobs.transforms.latest_record import Row, calibration, furthest_run, last_status, revised
 
 
-def run(state: str, cup: int, *, revision: int = 0, told_at: int = 0, waits: int = 0) -> Row:
+def run(state: str, cup: int, *, revision: int = 0, reported_at: int = 0, waits: int = 0) -> Row:
     return {
         "gateway": "mast-07", "run": "r1", "state": state, "last_seq": [("a", cup), ("b", 1)],
-        "revision": revision, "told_at": told_at, "outbox_records": waits,
+        "revision": revision, "reported_at": reported_at, "outbox_records": waits,
     }  # fmt: skip
 
 
@@ -29,24 +29,24 @@ def cal(revision: int, begin: int | None, **more: Any) -> Row:
 
 
 def status(state: str, at: int, revision: int) -> Row:
-    return {"state": state, "told_at": at, "told_offset": at, "revision": revision}
+    return {"state": state, "reported_at": at, "reported_offset": at, "revision": revision}
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_a_killed_run_stays_killed_whatever_comes_late(order: tuple[int, ...]) -> None:
     records = [
-        run("running", 4, revision=1, told_at=1),
-        run("running", 9, revision=3, told_at=9),
-        run("killed", 8, revision=2, told_at=5),
-        run("running", 4, revision=2, told_at=7, waits=3),
+        run("running", 4, revision=1, reported_at=1),
+        run("running", 9, revision=3, reported_at=9),
+        run("killed", 8, revision=2, reported_at=5),
+        run("running", 4, revision=2, reported_at=7, waits=3),
     ]
     assert reduce(furthest_run, (records[at] for at in order), None) == records[2]
 
 
 def test_of_two_as_far_the_higher_revision_counts_and_then_kafkas_time() -> None:
-    first, second = run("running", 4, revision=2, told_at=7), run("running", 4, revision=3, told_at=1)
+    first, second = run("running", 4, revision=2, reported_at=7), run("running", 4, revision=3, reported_at=1)
     assert furthest_run(first, second) == furthest_run(second, first) == second
-    early, late = run("running", 4, told_at=1), run("running", 4, told_at=2)
+    early, late = run("running", 4, reported_at=1), run("running", 4, reported_at=2)
     assert furthest_run(early, late) == furthest_run(late, early) == late
     assert furthest_run(late, dict(late)) is late
 

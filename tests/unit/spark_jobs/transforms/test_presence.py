@@ -16,11 +16,11 @@ CUP = "cup.wind_speed"
 def record(run: str, state: str, cup: int, told_s: int, **more: Any) -> dict[str, Any]:
     last_seq = [(CUP, cup)] if cup else []
     named: dict[str, Any] = {"previous_run": None, "unfinished": [], "in_flight": 0, "outbox_records": 0}
-    return {"run": run, "state": state, "last_seq": last_seq, "told_us": told_s * S, **named, **more}
+    return {"run": run, "state": state, "last_seq": last_seq, "reported_us": told_s * S, **named, **more}
 
 
 def status(run: str, state: str, told_s: int, uplink: str | None = None) -> dict[str, Any]:
-    return {"run": run, "state": state, "told_us": told_s * S, "uplink": uplink}
+    return {"run": run, "state": state, "reported_us": told_s * S, "uplink": uplink}
 
 
 def spans(run: str, *found: tuple[int, int], place: str = "kafka") -> list[dict[str, Any]]:
@@ -138,5 +138,5 @@ def test_two_runs_that_both_go_on_are_two_gateways_with_one_id() -> None:
     assert not cloned(3660, here, record("r2", "running", 5, 3601, unfinished=unfinished))
     assert not cloned(3660, before, here)
     # A new card half an hour ago.
-    assert not cloned(5400, here, {**there, "told_us": 5400 * S})
+    assert not cloned(5400, here, {**there, "reported_us": 5400 * S})
     assert not cloned(3660, {**here, "state": "killed"}, there)
