@@ -17,11 +17,11 @@ from runpy import run_module
 from types import ModuleType
 from typing import Final, NamedTuple
 
-from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError, fail
+from cloud.command_line import FAILED, INTERRUPTED, OK, CommandError, fail
 
 
 class Command(NamedTuple):
-    """Where a command stands below ``gateway.commands``, empty where it parses its arguments itself.
+    """A command's module, empty where it parses its arguments itself.
 
     ``needs`` are packages that not every installation has, with what to do where one is missing.
     """
@@ -33,24 +33,48 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
-    "run": Command("run", "the daemon on the mast"),
-    "check": Command("check", "validate a config file: each problem with file, line and key"),
-    "read": Command("read", "one reading of each sensor: raw, value, quality and its reasons"),
-    "init": Command("init", "write a commented config for chosen sensors, to be filled in"),
-    "schema": Command("schema", "the config's JSON Schema, for editors"),
-    "doctor": Command("doctor.command", "whether this machine is ready for a config"),
-    "support-bundle": Command("support.command", "logs, config and findings in one file, without secrets"),
-    "status": Command("status", "what the daemon does; with --bootstrap-servers what became of all readings"),
-    "phone": Command("phone", "open the status page to a phone for an hour: a QR code with its address"),
-    "actuators": Command("actuators", "each relay in its safe state, without the daemon"),
-    "provision": Command("provision.command", "create what Kafka and Mosquitto need, where it is missing"),
-    "command": Command("remote", "have a gateway switch, read, reload …: send, and list the results"),
-    "calibrations": Command("calibrations", "which calibration was in force when, on each channel"),
-    "self-report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
-    "uplink": Command("uplink.command", "reset the modem or reboot when Kafka has been away for long"),
-    "outbox": Command("outbox.command", "stats, export, import, drain of what waits on this machine"),
-    "commission": Command("commissioning.command", "each sensor with the installer, and a signed report"),
-    "swap": Command("commissioning.swap", "another instrument in a sensor's place"),
+    "run": Command("gateway.commands.run", "the daemon on the mast"),
+    "check": Command(
+        "gateway.commands.check", "validate a config file: each problem with file, line and key",
+    ),
+    "read": Command(
+        "gateway.commands.read", "one reading of each sensor: raw, value, quality and its reasons",
+    ),
+    "init": Command("gateway.commands.init", "write a commented config for chosen sensors, to be filled in"),
+    "schema": Command("gateway.commands.schema", "the config's JSON Schema, for editors"),
+    "doctor": Command("gateway.commands.doctor.command", "whether this machine is ready for a config"),
+    "support-bundle": Command(
+        "gateway.commands.support.command", "logs, config and findings in one file, without secrets",
+    ),
+    "status": Command(
+        "gateway.commands.status", "what the daemon does; with --bootstrap-servers what became of all readings",
+    ),
+    "phone": Command(
+        "gateway.commands.phone", "open the status page to a phone for an hour: a QR code with its address",
+    ),
+    "actuators": Command("gateway.commands.actuators", "each relay in its safe state, without the daemon"),
+    "provision": Command(
+        "gateway.commands.provision.command", "create what Kafka and Mosquitto need, where it is missing",
+    ),
+    "command": Command(
+        "cloud.operate.command", "have a gateway switch, read, reload …: send, and list the results",
+    ),
+    "calibrations": Command(
+        "gateway.commands.calibrations", "which calibration was in force when, on each channel",
+    ),
+    "self-report": Command(
+        "gateway.commands.self_report", "how the mast is, as an event and a line; each day by a timer",
+    ),
+    "uplink": Command(
+        "gateway.commands.uplink.command", "reset the modem or reboot when Kafka has been away for long",
+    ),
+    "outbox": Command(
+        "gateway.commands.outbox.command", "stats, export, import, drain of what waits on this machine",
+    ),
+    "commission": Command(
+        "gateway.commands.commissioning.command", "each sensor with the installer, and a signed report",
+    ),
+    "swap": Command("gateway.commands.commissioning.swap", "another instrument in a sensor's place"),
     "jobs": Command(
         "", "run the Spark jobs: jobs run ingest statistics …", ("pyspark",),
         "the Spark jobs need the extra 'spark': pip install 'fieldgate[spark]'",
@@ -63,7 +87,9 @@ COMMANDS: Final = {
         "", "other loggers' CSV and TOA5 into a lake, by a mapping", ("duckdb", "deltalake", "pyarrow"),
         "imports need the extra 'analyst': pip install 'fieldgate[analyst]'",
     ),
-    "watch": Command("watch", "readings as they arrive in Kafka: a table, lines, or SQL on the last minutes"),
+    "watch": Command(
+        "cloud.operate.watch", "readings as they arrive in Kafka: a table, lines, or SQL on the last minutes",
+    ),
     "dashboard": Command(
         "", "pages over the tables of a lake: fleet, masts, alerts", ("nicegui", "duckdb", "deltalake"),
         "the pages need the extra 'dashboard': pip install 'fieldgate[dashboard]'",
@@ -84,9 +110,11 @@ COMMANDS: Final = {
         "", "send alerts to people: mail, chat, webhooks", ("apprise",),
         "notifications need the extra 'notify': pip install 'fieldgate[notify]'",
     ),
-    "simulate": Command("simulate.command", "the past days of a fleet that never was, into Kafka"),
+    "simulate": Command(
+        "gateway.commands.simulate.command", "the past days of a fleet that never was, into Kafka",
+    ),
     "demo": Command(
-        "demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb", "deltalake"),
+        "gateway.commands.demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb", "deltalake"),
         "the demo runs the whole pipeline: from a clone, with make run",
     ),
 }  # fmt: skip
@@ -173,7 +201,7 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def _module(command: Command) -> ModuleType:
-    return import_module(f"gateway.commands.{command.module}")
+    return import_module(command.module)
 
 
 def _stand_in(packages: Sequence[str]) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from nicegui import ui
 
 from cloud.dashboard.frame import ago, number
-from cloud.masts.latest import Shown, sparkline
-from cloud.masts.mast import MOST_CHANNELS, Channel
+from cloud.kafka.latest import Shown, sparkline
+from cloud.lake.mast import MOST_CHANNELS, Channel
 from cloud.wire.reading_records import QUALITIES
 
 _BARS: Final = 12

@@ -19,8 +19,8 @@ from cloud.dashboard.plots import (
     plain,
     rounded,
 )
-from cloud.masts.numbers import IEC_CLASSES, iec_turbulence
-from cloud.masts.reading import Frame
+from cloud.lake.numbers import IEC_CLASSES, iec_turbulence
+from cloud.lake.reader import Frame
 
 _SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from cloud.dashboard.accounts import PAYLOADS, RUNS, balance, freshness
 from cloud.dashboard.frame import around, card, is_open, missing, page, table as table_of
 from cloud.errors import CloudError
-from cloud.masts.accounts import PAYLOADS, RUNS, balance, freshness
-from cloud.masts.mast import DEVIATING
-from cloud.masts.reading import Frame, LakeReader
+from cloud.lake.mast import DEVIATING
+from cloud.lake.reader import Frame, LakeReader
 
 PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]]]] = {
     "Alerts": {

@@ -35,9 +35,9 @@ from cloud.dashboard.views.drawn import TITLES, about_series, draw, draw_series
 from cloud.dashboard.views.empty import NO_ROWS, why_no_numbers
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS, details
-from cloud.masts.numbers import CHARTS, View, series, summary
-from cloud.masts.reading import Frame, LakeReader
+from cloud.lake.mast import DAY_MS, details
+from cloud.lake.numbers import CHARTS, View, series, summary
+from cloud.lake.reader import Frame, LakeReader
 
 _SPANS: Final = (
     ("1 h", 1 / 24),

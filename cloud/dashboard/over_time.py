@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cloud.dashboard.plots import BLUE, GRID, INK, QUALITY, Options, axis, legend, rounded
-from cloud.masts.reading import Frame
+from cloud.lake.reader import Frame
 
 VALUE: Final = 2
 """Which of the lines has the value, and the bands of what is marked."""

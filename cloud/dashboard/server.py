@@ -27,8 +27,8 @@ from cloud.dashboard.mast_page import Sources, mast_page
 from cloud.dashboard.overview.behind import EVERY_S, Behind, behind_card
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
-from cloud.masts.numbers import CHARTS, series
-from cloud.masts.reading import Frame, LakeReader
+from cloud.lake.numbers import CHARTS, series
+from cloud.lake.reader import Frame, LakeReader
 from cloud.values import no_formula
 
 LOOK_EVERY_S: Final = 2.0

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cloud.lake.answers import batches_of
+from cloud.lake.mast import DAY_MS, Channel, Mast, utc_offset, within
+from cloud.lake.numbers import IS_COVERED
+from cloud.lake.reader import FIGURES, plausible
 from cloud.lake.tables import LazyLakes, meanings, quoted
-from cloud.masts.mast import DAY_MS, Channel, Mast, utc_offset, within
-from cloud.masts.numbers import IS_COVERED
-from cloud.masts.reading import FIGURES, plausible
 
 _FIGURES: Final = {
     "direction": ("avg", "sd", "count"), "accumulated": ("sum", "count"), "state": ("avg", "count"),

@@ -17,10 +17,10 @@ from cloud.errors import CloudError
 from cloud.exports.columns import TIME, Export, batches, columns_of
 from cloud.exports.files import CsvFile, ParquetFile, Toa5File, write_columns
 from cloud.exports.iea43 import describe
+from cloud.lake.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, records_in_force, within
 from cloud.lake.query import add_lake, named_lakes
+from cloud.lake.reader import LakeReader, Missing
 from cloud.lake.tables import LakeError, Lakes, LazyLakes
-from cloud.masts.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, records_in_force, within
-from cloud.masts.reading import LakeReader, Missing
 from cloud.values import installed_version, interval_s
 from cloud.whole_files import whole_files
 

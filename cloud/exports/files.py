@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cloud.exports.columns import Export
-from cloud.masts.mast import utc_offset
+from cloud.lake.mast import utc_offset
 from cloud.values import no_formula
 
 _PROCESSING: Final = {

@@ -23,13 +23,13 @@ import msgspec
 import pytest
 
 from cloud.dashboard.command import parser as dashboard_parser
+from cloud.dashboard.report.command import parser as report_parser
 from cloud.exports.command import parser as export_parser
 from cloud.importing.command import parser as import_parser
 from cloud.lake.cleaning_command import parser as cleaning_parser
 from cloud.lake.query import parser as query_parser
 from cloud.local.kafka_broker import LocalBroker
 from cloud.notify.command import parser as notify_parser
-from cloud.report.command import parser as report_parser
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.channel_records import parse_channel
 from cloud.wire.reading_records import parse_reading

@@ -23,8 +23,8 @@ from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.views.request import Request, open_view
 from cloud.importing.command import run
-from cloud.masts.numbers import series, summary
-from cloud.masts.reading import LakeReader
+from cloud.lake.numbers import series, summary
+from cloud.lake.reader import LakeReader
 from spark_jobs import schemas
 from spark_jobs.transforms.mast_values import MountedChannel, mast_values
 from tests.support.fleet_lake import write

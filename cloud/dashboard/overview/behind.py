@@ -15,8 +15,8 @@ from cloud.dashboard.frame import card, is_open, missing, table
 from cloud.errors import CloudError
 from cloud.kafka.end_offsets import Unread, unread
 from cloud.lake.checkpoints import Progress, read_progress
+from cloud.lake.reader import Frame
 from cloud.lake.tables import Lakes
-from cloud.masts.reading import Frame
 
 EVERY_S: Final = 10.0
 """How often it is looked at, while anybody has the page open."""

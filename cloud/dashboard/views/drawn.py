@@ -10,8 +10,8 @@ from cloud.dashboard.plots import described
 from cloud.dashboard.views.empty import why_no_chart, why_no_series
 from cloud.dashboard.views.figures import FIGURES, of_diurnal, of_series
 from cloud.errors import CloudError
-from cloud.masts.numbers import CHARTS, View, subject
-from cloud.masts.reading import Frame
+from cloud.lake.numbers import CHARTS, View, subject
+from cloud.lake.reader import Frame
 
 TITLES: Final = {
     "wind-rose": "Wind rose", "distribution": "Wind speed distribution", "diurnal": "Course of the day",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cloud.dashboard.frame import moment
-from cloud.masts.mast import Channel
-from cloud.masts.numbers import IS_COVERED, IS_VALID, View
-from cloud.masts.reading import Frame, Missing
+from cloud.lake.mast import Channel
+from cloud.lake.numbers import IS_COVERED, IS_VALID, View
+from cloud.lake.reader import Frame, Missing
 
 _Reason = Callable[[View, Frame], str | None]
 _Of = Callable[[View], tuple[Channel | str | None, ...]]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from cloud.dashboard.frame import number
-from cloud.masts.mast import Channel
-from cloud.masts.numbers import IEC_CLASSES, iec_turbulence
-from cloud.masts.reading import Frame
+from cloud.lake.mast import Channel
+from cloud.lake.numbers import IEC_CLASSES, iec_turbulence
+from cloud.lake.reader import Frame
 
 _COMPASS: Final = ("N", "NNE", "NE", "ENE", "E", "ESE", "SE", "SSE",
                    "S", "SSW", "SW", "WSW", "W", "WNW", "NW", "NNW")  # fmt: skip

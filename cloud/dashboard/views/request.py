@@ -7,9 +7,9 @@ from typing import Final
 
 from cloud.dashboard.frame import address, end_ms, moment, time_ms
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS, MOST_CHANNELS, masts, read_mast
-from cloud.masts.numbers import View
-from cloud.masts.reading import LakeReader, Span
+from cloud.lake.mast import DAY_MS, MOST_CHANNELS, masts, read_mast
+from cloud.lake.numbers import View
+from cloud.lake.reader import LakeReader, Span
 
 _LISTED: Final = 20
 

@@ -20,9 +20,9 @@ from cloud.dashboard.live import LiveReader
 from cloud.dashboard.views.drawn import draw
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS
-from cloud.masts.numbers import CHARTS, View, series, subject, summary, weibull
-from cloud.masts.reading import LakeReader
+from cloud.lake.mast import DAY_MS
+from cloud.lake.numbers import CHARTS, View, series, subject, summary, weibull
+from cloud.lake.reader import LakeReader
 from tests.support.fleet_lake import reader_of, write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)

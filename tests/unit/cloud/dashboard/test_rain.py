@@ -12,8 +12,8 @@ import pytest
 
 from cloud.dashboard.views.drawn import draw
 from cloud.dashboard.views.request import Request, open_view
-from cloud.masts.numbers import rain, series
-from cloud.masts.reading import Frame, LakeReader
+from cloud.lake.numbers import rain, series
+from cloud.lake.reader import Frame, LakeReader
 from spark_jobs import schemas
 from tests.support.fleet_lake import reader_of, write
 

@@ -21,8 +21,8 @@ from cloud.dashboard.views.empty import NO_ROWS, why_no_numbers
 from cloud.dashboard.views.figures import of_series, of_sites
 from cloud.dashboard.views.request import Request, open_view
 from cloud.errors import CloudError
-from cloud.masts.mast import details
-from cloud.masts.numbers import CHARTS, MEASURED_BY, View, series, summary
+from cloud.lake.mast import details
+from cloud.lake.numbers import CHARTS, MEASURED_BY, View, series, summary
 from drivers.registry import driver_type
 from tests.support.fleet_lake import reader_of
 

@@ -25,8 +25,8 @@ from cloud.importing.command import run as import_files
 from cloud.importing.logger_file import read_rows
 from cloud.importing.mapping import load_mapping
 from cloud.lake.cleaning import Mark, add
+from cloud.lake.mast import Channel, Mast
 from cloud.lake.tables import open_lake
-from cloud.masts.mast import Channel, Mast
 from cloud.whole_files import whole_files
 from cloud.wire.bounds import MAX_NUMBER
 from spark_jobs import schemas

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloud.masts import latest
-from cloud.masts.latest import Latest
+from cloud.kafka import latest
+from cloud.kafka.latest import Latest
 from cloud.wire.reading_records import Reading
 
 

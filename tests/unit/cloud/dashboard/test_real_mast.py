@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cloud.masts.numbers import distribution, diurnal, shear, turbulence
-from cloud.masts.reading import LakeReader
-from cloud.report import figures
-from cloud.report.figures import HELD, MonthView
-from cloud.report.month import Month
-from cloud.report.page import read_report
+from cloud.dashboard.report import figures
+from cloud.dashboard.report.figures import HELD, MonthView
+from cloud.dashboard.report.month import Month
+from cloud.dashboard.report.page import read_report
+from cloud.lake.numbers import distribution, diurnal, shear, turbulence
+from cloud.lake.reader import LakeReader
 from spark_jobs import schemas
 from tests.support.fleet_lake import reader_of, write
 from tests.support.servers import shared_data

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
+from cloud.dashboard.report import figures, records
+from cloud.dashboard.report.command import run
+from cloud.dashboard.report.figures import HELD
+from cloud.dashboard.report.markup import number, percent
+from cloud.dashboard.report.month import Month, intervals_in
+from cloud.dashboard.report.page import read_report, write_page
+from cloud.dashboard.report.sections import SECTIONS, Report
 from cloud.errors import CloudError
 from cloud.lake.cleaning import Mark, add
-from cloud.report import figures, records
-from cloud.report.command import run
-from cloud.report.figures import HELD
-from cloud.report.markup import number, percent
-from cloud.report.month import Month, intervals_in
-from cloud.report.page import read_report, write_page
-from cloud.report.sections import SECTIONS, Report
 from spark_jobs import schemas
 from tests.support.fleet_lake import reader_of, write, write_fleet
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from cloud.command_line import CommandError
+from cloud.operate.access_file import Access, parse_access, read_access
 from cloud.wire.identities import gateway_key
 from gateway.cli import main
-from gateway.commands.arguments import CommandError
-from gateway.commands.provision.access_file import Access, parse_access, read_access
 from gateway.config import check, load
 from tests.support.examples import examples
 from tests.support.secured_kafka import make_certificates

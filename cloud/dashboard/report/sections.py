@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from cloud.dashboard.report import drawings, figures, records
+from cloud.dashboard.report.figures import MonthView
+from cloud.dashboard.report.markup import number, percent, table, tag
+from cloud.dashboard.report.month import Month
+from cloud.lake.mast import Mast
+from cloud.lake.numbers import distribution, insolation, shear, turbulence
+from cloud.lake.reader import Frame, LakeReader, Missing
 from cloud.lake.tables import WHOLE_MAST
-from cloud.masts.mast import Mast
-from cloud.masts.numbers import distribution, insolation, shear, turbulence
-from cloud.masts.reading import Frame, LakeReader, Missing
-from cloud.report import drawings, figures, records
-from cloud.report.figures import MonthView
-from cloud.report.markup import number, percent, table, tag
-from cloud.report.month import Month
 
 Parts = Sequence[ET.Element]
 _MOST: Final = 40

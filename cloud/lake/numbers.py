@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cloud.masts.mast import DAY_MS, Channel, Mast
-from cloud.masts.reading import Frame, LakeReader, MastSlice, Missing, Span
+from cloud.lake.mast import DAY_MS, Channel, Mast
+from cloud.lake.reader import Frame, LakeReader, MastSlice, Missing, Span
 
 POINTS: Final = 800
 """Buckets a series is made of: as many as a wide screen shows apart."""

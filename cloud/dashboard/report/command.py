@@ -8,13 +8,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from cloud.dashboard.report.figures import HELD
+from cloud.dashboard.report.month import Month
+from cloud.dashboard.report.page import read_report, write_page
+from cloud.dashboard.report.pdf import pdf_of, require
 from cloud.errors import CloudError
 from cloud.lake.query import add_lake, named_lakes
-from cloud.masts.reading import LakeReader
-from cloud.report.figures import HELD
-from cloud.report.month import Month
-from cloud.report.page import read_report, write_page
-from cloud.report.pdf import pdf_of, require
+from cloud.lake.reader import LakeReader
 from cloud.values import installed_version
 from cloud.whole_files import whole_files
 

@@ -14,17 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from cloud.command_line import CONFIG_PATH, OK, USAGE, CommandError, fail, os_problem
 from cloud.config import CloudConfig, load
 from cloud.errors import CloudError
 from cloud.kafka import roles
 from cloud.kafka.roles import Permission, within
 from cloud.kafka.users import Difference, Users
+from cloud.operate.access_file import Access
+from cloud.operate.identity import GatewayIdentity
+from cloud.operate.provision import Needs
 from cloud.values import server_list
+from cloud.whole_files import write_secret
 from cloud.wire.reading_records import GATEWAY_ID, RUN_ID
-from gateway.commands.arguments import CONFIG_PATH, OK, USAGE, CommandError, fail, os_problem
-from gateway.commands.provision.access_file import Access
-from gateway.commands.provision.identity import GatewayIdentity
-from gateway.system.atomic_file import write_secret
 
 _PASSWORD_BYTES: Final = 24
 
@@ -35,8 +36,8 @@ def provision_users(arguments: argparse.Namespace) -> int:
     users = _open(config, arguments)
     fresh: dict[str, str] = {}
     everyone = _wanted(config)
-    if stranger := next((name for name in arguments.rotate if name not in everyone), None):
-        return fail(f"--rotate {stranger}: {arguments.cloud} has no such name in [users]", USAGE)
+    if unknown := next((name for name in arguments.rotate if name not in everyone), None):
+        return fail(f"--rotate {unknown}: {arguments.cloud} has no such name in [users]", USAGE)
     for name, wanted in everyone.items():
         difference = users.compare(name, wanted)
         if name in arguments.rotate or not (difference.known or arguments.certificates):
@@ -51,7 +52,7 @@ def provision_users(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def provision_gateway(arguments: argparse.Namespace) -> int:
+def provision_gateway(arguments: argparse.Namespace, needs: Needs | None) -> int:
     """``provision gateway``. Raises CloudError, ConfigError, CommandError."""
     gateway, config = arguments.gateway, load(arguments.cloud)
     if GATEWAY_ID.fullmatch(gateway) is None:
@@ -69,7 +70,7 @@ def provision_gateway(arguments: argparse.Namespace) -> int:
         identity.revoke()
         print(f"{'would revoke' if arguments.dry_run else 'revoked'}  {user}")
         return OK
-    difference = users.compare(user, within(config.kafka.prefix, _of_gateway(gateway, arguments.config)))
+    difference = users.compare(user, within(config.kafka.prefix, _of_gateway(arguments, needs)))
     _show(user, difference)
     by_certificate = arguments.certificate is not None
     makes = by_certificate or arguments.rotate or not difference.known
@@ -167,21 +168,17 @@ def _show_quotas(config: CloudConfig) -> None:
             )
 
 
-def _of_gateway(name: str, path: Path | None) -> frozenset[Permission]:
+def _of_gateway(arguments: argparse.Namespace, needs: Needs | None) -> frozenset[Permission]:
     """What a gateway needs by its config; of topics with placeholders only how they begin is known."""
-    if path is None:
+    if needs is None:
         return roles.gateway()
-    from gateway.config import load as load_gateway
-    from gateway.config.kafka import open_templates, wanted_topics
-
-    config = load_gateway(path)
-    begins = {template.partition("{")[0] for template in open_templates(config)}
+    begins = {template.partition("{")[0] for template in needs.open_templates}
     if "" in begins:
         raise CommandError(
-            f"{path}: a forward's topic begins with a placeholder: give it a prefix of its own"
+            f"{arguments.config}: a forward's topic begins with a placeholder: give it a prefix of its own"
         )
-    topics = wanted_topics(config) | {f"{each}*" for each in begins}
-    return roles.gateway(topics, name, [each.topic for each in config.downlinks])
+    topics = needs.topics | {f"{each}*" for each in begins}
+    return roles.gateway(topics, arguments.gateway, needs.downlinks)
 
 
 def _access(

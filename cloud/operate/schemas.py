@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from cloud.command_line import OK, USAGE, fail
 from cloud.config import load
 from cloud.registry import NotRegistered, Registry
 from cloud.wire.avro_readings import COMPATIBILITY, SUBJECT
-from gateway.commands.arguments import OK, USAGE, fail
 
 
 def provision_schemas(arguments: argparse.Namespace) -> int:

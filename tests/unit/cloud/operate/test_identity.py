@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from cloud.command_line import CommandError
 from cloud.kafka.identities import Known
+from cloud.operate.identity import enforced, handed_out, lifted, revoked
 from cloud.wire.identities import Identity, IdentityRecord, Step, gateway_key, proving_run
-from gateway.commands.arguments import CommandError
-from gateway.commands.provision.identity import enforced, handed_out, lifted, revoked
 
 MASTER = "m" * 32
 SOON = 1_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloud.errors import CloudError
-from cloud.masts.reading import Frame, LakeReader, Missing
+from cloud.lake.reader import Frame, LakeReader, Missing
 
 RUNS: Final = """SELECT gateway, run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at,
     try_cast(list_sum(map_values(last_seq)) AS BIGINT) AS sampled, in_flight, outbox_records,

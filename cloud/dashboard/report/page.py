@@ -6,15 +6,15 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.dashboard.report import figures
+from cloud.dashboard.report.figures import MonthView
+from cloud.dashboard.report.markup import document, number, percent, tag
+from cloud.dashboard.report.month import Month
+from cloud.dashboard.report.sections import SECTIONS, Report
 from cloud.errors import CloudError
-from cloud.masts.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site
-from cloud.masts.numbers import View, summary
-from cloud.masts.reading import LakeReader, Span
-from cloud.report import figures
-from cloud.report.figures import MonthView
-from cloud.report.markup import document, number, percent, tag
-from cloud.report.month import Month
-from cloud.report.sections import SECTIONS, Report
+from cloud.lake.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site
+from cloud.lake.numbers import View, summary
+from cloud.lake.reader import LakeReader, Span
 
 _STYLE: Final = Path(__file__).with_name("style.css")
 _TABLES: Final = (

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from cloud.command_line import CommandError
 from cloud.config import CloudConfig
 from cloud.kafka.identities import IdentityTopic, Known
 from cloud.wire.fields import format_time
 from cloud.wire.identities import Identity, IdentityRecord, Step, gateway_key
-from gateway.commands.arguments import CommandError
 
 LEAD_US: Final = 60_000_000
 """A decision counts after this time."""

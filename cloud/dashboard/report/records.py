@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from cloud.dashboard.report.figures import MonthView
+from cloud.dashboard.report.month import Month
+from cloud.lake.mast import records_in_force, within
+from cloud.lake.numbers import IS_VALID
+from cloud.lake.reader import Frame, LakeReader
 from cloud.lake.tables import IN_FORCE, WHOLE_MAST
-from cloud.masts.mast import records_in_force, within
-from cloud.masts.numbers import IS_VALID
-from cloud.masts.reading import Frame, LakeReader
-from cloud.report.figures import MonthView
-from cloud.report.month import Month
 
 
 def calibrations(reader: LakeReader, gateway: str, month: Month) -> list[dict[str, Any]]:

@@ -8,8 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from cloud.wire.command_records import ACTIONS, LONGEST_US
-from gateway.commands.arguments import (
+from cloud.command_line import (
     FAILED,
     OK,
     USAGE,
@@ -22,6 +21,7 @@ from gateway.commands.arguments import (
     pair,
     positive,
 )
+from cloud.wire.command_records import ACTIONS, LONGEST_US
 
 if TYPE_CHECKING:
     from cloud.kafka.command_client import CommandClient

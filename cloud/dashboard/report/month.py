@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS, utc_offset
+from cloud.lake.mast import DAY_MS, utc_offset
 
 
 @dataclass(frozen=True)

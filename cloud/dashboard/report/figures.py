@@ -11,10 +11,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cloud.masts.mast import Channel, Mast
-from cloud.masts.numbers import IS_VALID, VECTOR_MEAN, View, diurnal, shear, weibull
-from cloud.masts.reading import MAST, STATISTICS, STEEPEST, Frame, Missing
-from cloud.report.month import Month, intervals_in
+from cloud.dashboard.report.month import Month, intervals_in
+from cloud.lake.mast import Channel, Mast
+from cloud.lake.numbers import IS_VALID, VECTOR_MEAN, View, diurnal, shear, weibull
+from cloud.lake.reader import MAST, STATISTICS, STEEPEST, Frame, Missing
 
 HELD: Final = {
     "statistics": (*STATISTICS, "max_time", "gust_time", "n_missing"),

@@ -13,8 +13,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from cloud.masts.mast import DAY_MS, Channel
-from cloud.masts.numbers import (
+from cloud.dashboard.report.figures import MonthView, coverage
+from cloud.dashboard.report.markup import number, tag
+from cloud.lake.mast import DAY_MS, Channel
+from cloud.lake.numbers import (
     IEC_CLASSES,
     distribution,
     iec_turbulence,
@@ -24,8 +26,6 @@ from cloud.masts.numbers import (
     turbulence,
     wind_rose,
 )
-from cloud.report.figures import MonthView, coverage
-from cloud.report.markup import number, tag
 
 _INK, _GRID, _BLUE, _ORANGE = "#4a5560", "#dfe4e8", "#2f7ed8", "#d8701f"
 _COLOURS: Final = (_BLUE, _ORANGE, "#35a06b", "#8a63b8", "#b08900", "#d9534f")

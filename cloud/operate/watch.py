@@ -18,10 +18,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cloud.masts.latest import Latest, sparkline
-from cloud.wire.fields import format_time
-from cloud.wire.reading_records import Reading
-from gateway.commands.arguments import (
+from cloud.command_line import (
     OK,
     USAGE,
     CommandError,
@@ -34,8 +31,10 @@ from gateway.commands.arguments import (
     positive,
     schemas_of,
 )
-from gateway.commands.reading_rows import age_text, clock_text, quality_text
-from gateway.commands.tables import plain_table
+from cloud.kafka.latest import Latest, sparkline
+from cloud.terminal import age_text, clock_text, plain_table, quality_text
+from cloud.wire.fields import format_time
+from cloud.wire.reading_records import Reading
 
 if TYPE_CHECKING:
     from cloud.kafka.tail import Tail
@@ -181,7 +180,7 @@ class _Answers:
 
     def __init__(self, sql: str, window_s: float) -> None:
         try:
-            from cloud.lake.window import Window
+            from cloud.operate.window import Window
         except ModuleNotFoundError as error:
             raise CommandError("--sql needs the extra 'analyst': pip install 'fieldgate[analyst]'") from error
         self._window = Window(window_s)

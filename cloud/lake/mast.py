@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloud.errors import CloudError
-from cloud.masts.reading import Frame, LakeReader
+from cloud.lake.reader import Frame, LakeReader
 from cloud.wire.quantities import QUANTITIES
 
 DAY_MS: Final = 86_400_000
