@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import getpass
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cloud.errors import CloudError
+from cloud.command_line import OK
 from cloud.lake.answers import write_csv, write_table
 from cloud.lake.cleaning import Mark, add, beyond, mark_of, marks, matching, names_of, read_csv, withdraw
 from cloud.lake.query import add_lake, named_lakes
@@ -18,11 +17,10 @@ from cloud.lake.tables import LakeError, Lakes
 _HEAD = ("sensor", "start", "stop", "reason", "who", "mast", "noted_at", "id")
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
-        prog="fieldgate cleaning",
-        description="The cleaning log of a lake: periods that readings_clean and statistics_clean leave out.",
+    arguments.description = (
+        "The cleaning log of a lake: periods that readings_clean and statistics_clean leave out."
     )
     lake = argparse.ArgumentParser(add_help=False)
     add_lake(lake)
@@ -46,18 +44,12 @@ def parser() -> argparse.ArgumentParser:
     gone = actions.add_parser("withdraw", parents=[lake, noted], help="take a mark back, which is noted too")
     gone.add_argument("id", metavar="ID", help="as list shows it")
     gone.add_argument("--reason", required=True, metavar="TEXT", help="why")
-    return arguments
 
 
-def run(argv: Sequence[str]) -> int:
-    """Does one of them; exit status 1 on an error, which goes to stderr in one line."""
-    options = parser().parse_args(argv)
-    try:
-        _act(options, named_lakes(options), datetime.now(UTC))
-    except CloudError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    return 0
+def run(options: argparse.Namespace) -> int:
+    """Does one of them. Raises CloudError."""
+    _act(options, named_lakes(options), datetime.now(UTC))
+    return OK
 
 
 def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:

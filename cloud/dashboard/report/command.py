@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
+from cloud.command_line import OK
 from cloud.dashboard.report.figures import HELD
 from cloud.dashboard.report.month import Month
 from cloud.dashboard.report.page import read_report, write_page
@@ -19,11 +19,10 @@ from cloud.values import installed_version
 from cloud.whole_files import whole_files
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
-        prog="fieldgate report",
-        description="A mast's month in the site's time, as one HTML file or a PDF. It says what is missing.",
+    arguments.description = (
+        "A mast's month in the site's time, as one HTML file or a PDF. It says what is missing."
     )
     arguments.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
     arguments.add_argument("--month", required=True, metavar="YYYY-MM", help="such as 2026-11")
@@ -35,18 +34,12 @@ def parser() -> argparse.ArgumentParser:
         "--interval", type=int, metavar="S", help="length of the intervals in seconds (default 600, else the "
         "shortest there is)"
     )  # fmt: skip
-    return arguments
 
 
-def run(argv: Sequence[str]) -> int:
-    """Writes the report and prints its path; exit status 1 on an error, which goes to stderr in one line."""
-    options = parser().parse_args(argv)
-    try:
-        print_report(options, now_ms=time.time_ns() // 1_000_000)
-    except CloudError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    return 0
+def run(options: argparse.Namespace) -> int:
+    """Writes the report and prints its path. Raises CloudError."""
+    print_report(options, now_ms=time.time_ns() // 1_000_000)
+    return OK
 
 
 def print_report(options: argparse.Namespace, *, now_ms: int) -> None:

@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 
 from cloud.dashboard.report import figures, records
-from cloud.dashboard.report.command import run
 from cloud.dashboard.report.figures import HELD
 from cloud.dashboard.report.markup import number, percent
 from cloud.dashboard.report.month import Month, intervals_in
@@ -23,6 +22,7 @@ from cloud.dashboard.report.sections import SECTIONS, Report
 from cloud.errors import CloudError
 from cloud.lake.cleaning import Mark, add
 from spark_jobs import schemas
+from tests.support.commands import report as run
 from tests.support.fleet_lake import reader_of, write, write_fleet
 
 END: Final = datetime(2026, 11, 21, tzinfo=UTC)
