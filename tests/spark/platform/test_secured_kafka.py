@@ -18,8 +18,8 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.cimpl import Producer
 from pyspark.sql import SparkSession
 
-from cloud.kafka.identities import IdentityTopic
 from cloud.local.process import free_port
+from cloud.operate.identity import IdentityTopic
 from cloud.wire.identities import IdentityRecord, Step, gateway_key
 from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
