@@ -11,9 +11,8 @@ from typing import Final
 
 from cloud.backoff import Backoff
 from cloud.errors import CloudError
-from cloud.kafka.tail import Tail
-from cloud.masts.latest import Latest, Shown
-from cloud.masts.reading import is_named
+from cloud.kafka.tail import Latest, Shown, Tail
+from cloud.lake.reader import is_named
 
 log = logging.getLogger(__name__)
 

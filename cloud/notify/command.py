@@ -7,7 +7,6 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,22 +26,18 @@ log = logging.getLogger(__name__)
 _STATE: Final = Path("/var/lib/fieldgate-cloud/notify.db")
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
-        prog="fieldgate notify", description="Send alerts to people, until it is stopped."
-    )
+    arguments.description = "Send alerts to people, until it is stopped."
     where = "the cloud's config: where alerts and people are (default %(default)s)"
     arguments.add_argument("--cloud", type=Path, default=CLOUD_CONFIG, metavar="FILE", help=where)
     state = "what has been sent (default %(default)s)"
     arguments.add_argument("--state", type=Path, default=_STATE, metavar="FILE", help=state)
     arguments.add_argument("--test", action="store_true", help="send each target one message, and end")
-    return arguments
 
 
-def run(argv: Sequence[str]) -> int:
-    """Exit status 1 where something is wrong from the beginning; raises CloudError, ConfigError."""
-    options = parser().parse_args(argv)
+def run(options: argparse.Namespace) -> int:
+    """Sends alerts until it is stopped. Raises CloudError, ConfigError where it can't begin."""
     config = load(options.cloud)
     if not config.notify:
         raise CloudError(f"{options.cloud} has no [notify.NAME]: docs/examples/cloud.toml has one")

@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from cloud.command_line import FAILED, OK, add_config, add_json
 from cloud.toml_problems import Problem
-from gateway.commands.arguments import FAILED, OK, add_config, add_json
 from gateway.config import Config, check
 from gateway.forwarding import capacity
 

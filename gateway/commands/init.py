@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.command_line import OK, USAGE, CommandError, add_list, fail, os_problem, override
+from cloud.operate.access_file import IDENTITY, PLACES, TOO_DEEP, Access, line_of, properties_of, read_access
 from cloud.toml_problems import nearest
 from drivers.interface import DriverError
 from drivers.registry import driver_names, driver_type
-from gateway.commands.arguments import OK, USAGE, CommandError, add_list, fail, override
-from gateway.commands.provision.access_file import read_access
 from gateway.config import Problem, check
 from gateway.config.keys import field_names, keys_of
 from gateway.config.model import SensorCommon
 from gateway.config.source import PLACEHOLDER
 from gateway.config.template import Answers, Wanted, render
+from gateway.system.atomic_file import Ownership, write_atomic
 
 STDOUT: Final = Path("-")
 
@@ -62,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     target: Path = arguments.output
     access = None if arguments.access is None else read_access(arguments.access)
     if access is not None and target.is_file():
-        for path in access.renew(target):
+        for path in renew(access, target):
             print(f"replaced {path}")
         # A run proves itself from its first reading on: another key makes another run.
         print(f"Now: sudo systemctl {'reload' if access.identity_key is None else 'restart'} fieldgate")
@@ -102,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
     if access is not None:
         text = f"{text.rstrip()}\n\n{access.section(target.parent)}"
-        access.install(target.parent)
+        install(access, target.parent)
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -113,6 +116,53 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{target}:{each.line}: {each.key}: is still to be filled in")
     print(f"wrote {target}; whether it is right: fieldgate check -c {target}")
     return OK
+
+
+def install(access: Access, directory: Path) -> list[Path]:
+    """Write an access's files, for root and the service's group; their paths. Raises CommandError."""
+    root = os.geteuid() == 0
+    try:
+        group = directory.stat().st_gid if root else os.getegid()
+        ownership = Ownership(os.geteuid(), group, 0o640 if root else 0o600)
+        places = {directory / PLACES[name]: content for name, content in access.files.items()}
+        if access.identity_key is not None:
+            places[directory / IDENTITY] = access.identity_key
+        for place, content in places.items():
+            write_atomic(place, f"{content.rstrip()}\n", ownership)
+    except OSError as error:
+        raise CommandError(os_problem(error, directory)) from error
+    return list(places)
+
+
+def renew(access: Access, config: Path) -> list[Path]:
+    """Replace the files of a config that has this login already. Raises CommandError."""
+    try:
+        text = config.read_text(encoding="utf-8")
+        raw = tomllib.loads(text)
+        gateway, prefix = dict(raw.get("gateway", {})), dict(raw.get("kafka", {})).get("prefix", "")
+        now, section = properties_of(text), access.section(config.parent)
+    except RecursionError as error:
+        raise CommandError(f"{config} {TOO_DEEP}: nothing written") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise CommandError(f"{config}: {error}: nothing written") from error
+    if (name := gateway.get("id")) != access.gateway_id:
+        raise CommandError(f"{config} is {name}'s, the access {access.gateway_id}'s: nothing written")
+    if any(now.get(path) != value for path, value in properties_of(section).items()):
+        advice = "nothing written. Put this in its place, then repeat"
+        raise CommandError(f"{config} has another login: {advice}:\n\n{section}")
+    if prefix != access.prefix:
+        raise CommandError(
+            f"{config} has another prefix of topics: nothing written. Put this into its [kafka], then "
+            f"repeat:\n\n{line_of('prefix', access.prefix)}"
+        )
+    reference = access.identity(config.parent)
+    if reference is not None and gateway.get("identity_key") != reference:
+        place = json.dumps(reference["file"], ensure_ascii=False)
+        raise CommandError(
+            f"{config} doesn't name the key that its runs prove themselves by: nothing written. Put this "
+            f"into its [gateway], then repeat:\n\nidentity_key = {{ file = {place} }}"
+        )
+    return install(access, config.parent)
 
 
 def given(arguments: argparse.Namespace) -> Answers:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gateway.commands.arguments import OK, CommandError, add_config, add_json, positive
+from cloud.command_line import OK, CommandError, add_config, add_json, positive
 from gateway.config import load
 from gateway.status.control_socket import ControlError, send_request
 from gateway.status.service import CLOSE, OPEN

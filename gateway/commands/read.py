@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from cloud.toml_problems import nearest
-from gateway.commands.arguments import (
+from cloud.command_line import (
     FAILED,
     OK,
     CommandError,
@@ -27,6 +26,7 @@ from gateway.commands.arguments import (
     positive,
     without_logs,
 )
+from cloud.toml_problems import nearest
 from gateway.commands.live_readings import open_source
 from gateway.commands.reading_rows import (
     Row,

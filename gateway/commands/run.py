@@ -11,8 +11,8 @@ import logging
 from typing import Final
 
 from buffer.errors import OutboxError
+from cloud.command_line import FAILED, add_config, add_overrides, positive
 from drivers.interface import BoardError
-from gateway.commands.arguments import FAILED, add_config, add_overrides, positive
 from gateway.config import ConfigError, load
 from gateway.daemon.build import build
 from gateway.system import logs

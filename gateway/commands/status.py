@@ -11,20 +11,12 @@ from typing import Any
 
 from rich.console import Console
 
-from gateway.commands.arguments import (
-    CONFIG_PATH,
-    OK,
-    CommandError,
-    add_json,
-    add_kafka,
-    add_list,
-    add_timeout,
-)
+from cloud.command_line import CONFIG_PATH, OK, CommandError, add_json, add_kafka, add_list, add_timeout
+from cloud.values import duration_text
 from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, SLOW_UPLINK, TAKEN_OVER
 from gateway.commands.doctor.traffic import counts_text, downlink_text, http_text
 from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.status.client import NoStatus, fetch, listen_address
-from gateway.system.times import duration_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the status. Raises CommandError where the daemon's can't be fetched."""
     if arguments.bootstrap_servers is not None or arguments.cloud is not None:
         # Needs Kafka's library; the daemon's own status doesn't.
-        from gateway.commands import accounts
+        from cloud.operate import accounts
 
         return accounts.run(arguments)
     if arguments.gateway or arguments.topics or arguments.properties:

@@ -71,19 +71,6 @@ def replacing(path: Path, ownership: Ownership | None = None) -> Iterator[Binary
     sync_directory(path.absolute().parent)
 
 
-def write_secret(path: Path, content: str) -> None:
-    """Make a file, mode 0600. Raises OSError, also where anything has its name; then nothing changed."""
-    with open(path, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            path.unlink()
-            raise
-    sync_directory(path.absolute().parent)
-
-
 def read_state(path: Path, parse: Callable[[Any], T], default: T) -> T:
     """What ``parse`` makes of a JSON file; ``default`` without one, and, logged, where it can't be read."""
     try:

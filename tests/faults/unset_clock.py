@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from cloud.command_line import override
 from drivers.generic.modbus_port import ModbusPort, ModbusRegisters
 from drivers.interface import W1, Board, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream, OutputPin
 from gateway.clock.system_clock import Machine, since_boot_ns
-from gateway.commands.arguments import override
 from gateway.config import Config, load
 from gateway.daemon.build import build
 from gateway.sampling import sensors

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cloud.command_line import CommandError
 from cloud.errors import CloudError
 from cloud.local.process import Child
-from gateway.commands.arguments import CommandError
 from gateway.commands.demo.supervision import Part, Program, Stack, State
 from tests.support.servers import eventually
 

@@ -20,10 +20,10 @@ from zstandard import ZstdCompressor
 
 from buffer import blocks
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.provision import provision_topics
 from cloud.kafka.topic_scan import read_books, read_revised
 from cloud.local.kafka_broker import LocalBroker
+from cloud.operate.identity import IdentityTopic
 from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord, Step
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, EVENTS_TOPIC, RUNS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC

@@ -16,9 +16,7 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
-from drivers.interface import DriverError
-from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
-from gateway.commands.arguments import (
+from cloud.command_line import (
     FAILED,
     INTERRUPTED,
     OK,
@@ -31,6 +29,8 @@ from gateway.commands.arguments import (
     os_problem,
     without_logs,
 )
+from drivers.interface import DriverError
+from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
 from gateway.commands.calibrations import standing
 from gateway.commands.commissioning.checks import GOOD, Result
 from gateway.commands.commissioning.session import Session

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from buffer.files import sync_directory
+from cloud.command_line import CommandError
 from cloud.wire.fields import UNDECODABLE
-from gateway.commands.arguments import CommandError
 from gateway.commands.commissioning.checks import Result
 from gateway.config import Config, SensorConfig
 from gateway.system.as_owner import as_owner_of

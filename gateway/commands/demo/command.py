@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.command_line import FAILED, INTERRUPTED, OK
 from cloud.local.kafka_broker import jar_directory
-from gateway.commands.arguments import FAILED, INTERRUPTED, OK
 from gateway.commands.demo.demo import Demo, open_workdir
 from gateway.commands.demo.layout import Layout
 from gateway.commands.demo.options import Options, add_arguments

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from cloud.command_line import CommandError
 from cloud.errors import CloudError
 from cloud.kafka.end_offsets import EndOffsets
 from cloud.kafka.run_accounts import RunAccount
 from cloud.kafka.topic_scan import read_books
 from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
-from gateway.commands.arguments import CommandError
 from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing, sampled
 from gateway.commands.demo.layout import Layout
 from gateway.commands.demo.options import MAST, Options

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
 
+from cloud.command_line import add_json, add_overrides, not_negative, positive
 from cloud.values import interval_s
-from gateway.commands.arguments import add_json, add_overrides, not_negative, positive
 
 MAST: Final = Path(__file__).with_name("mast.toml")
 """The simulated mast that is shown when no config is named."""

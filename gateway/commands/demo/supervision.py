@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from cloud.command_line import CommandError
 from cloud.errors import CloudError
 from cloud.local.process import Child, last_lines
 from cloud.local.server import LocalProgram
-from gateway.commands.arguments import CommandError
 
 log = logging.getLogger(__name__)
 

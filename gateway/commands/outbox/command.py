@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gateway.commands.arguments import add_config, add_json, add_properties, add_timeout
+from cloud.command_line import add_config, add_json, add_properties, add_timeout
 from gateway.config import load
 
 

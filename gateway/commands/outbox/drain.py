@@ -17,11 +17,11 @@ from typing import Final
 from buffer.drops import Drop
 from buffer.errors import OutboxLocked
 from buffer.files import boot_id
+from cloud.command_line import FAILED, INTERRUPTED, OK, CommandError
 from cloud.errors import CloudError
+from cloud.terminal import progress_bar
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
-from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError
-from gateway.commands.progress_bar import progress_bar
 from gateway.config import Config
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from buffer.reader import OutboxReader
-from gateway.commands.arguments import OK, CommandError, os_problem
-from gateway.commands.progress_bar import progress_bar
+from cloud.command_line import OK, CommandError, os_problem
+from cloud.terminal import progress_bar
 from gateway.config import Config
 from gateway.system.atomic_file import replacing
 

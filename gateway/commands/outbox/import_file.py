@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from buffer.reader import OutboxReader
+from cloud.command_line import FAILED, OK
 from cloud.errors import CloudError
-from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.roles import SENT
 from cloud.kafka.run_accounts import Books
 from cloud.kafka.topic_scan import REVISED, Revised, read_books, read_revised
+from cloud.operate.identity import IdentityTopic
+from cloud.terminal import ShowProgress, progress_bar
 from cloud.wire.identities import IdentityRecord, claimed_gateway
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.run_records import RunRecord
 from gateway.clock.repair import UNREPAIRED
-from gateway.commands.arguments import FAILED, OK
-from gateway.commands.progress_bar import ShowProgress, progress_bar
 from gateway.config import Config
 from gateway.config.kafka import destinations
 from gateway.forwarding.records import from_bytes

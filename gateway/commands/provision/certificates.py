@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gateway.commands.arguments import CommandError
+from cloud.command_line import CommandError
 from gateway.config.calibration import today
 from gateway.system.interfaces import interfaces, reachable
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
+from cloud.command_line import OK, CommandError, add_kafka, count, kafka_of, positive
 from cloud.errors import Undelivered
 from cloud.kafka.producer import KafkaSink
-from gateway.commands.arguments import OK, CommandError, add_kafka, count, kafka_of, positive
+from cloud.terminal import progress_bar
 from gateway.commands.demo.options import MAST
-from gateway.commands.progress_bar import progress_bar
 from gateway.commands.simulate.fleet import Fleet
 from gateway.config import load
 from gateway.ports import Record

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 import msgspec
 
+from cloud.command_line import os_problem
 from cloud.toml_problems import KeyPath
 from cloud.toml_source import MAX_BYTES
 from gateway.calibration.history import history_path
-from gateway.commands.arguments import os_problem
 from gateway.commands.support.bundle import Part
 from gateway.commands.support.redaction import shown_config, shown_entry, values_in
 from gateway.config import Config, check

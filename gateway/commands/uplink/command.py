@@ -28,8 +28,8 @@ from msgspec.structs import replace
 
 from buffer.files import boot_id
 from cloud.backoff import backoff_s
+from cloud.command_line import OK, add_config, fail
 from gateway.clock.system_clock import since_boot_ns
-from gateway.commands.arguments import OK, add_config, fail
 from gateway.config import Config, load
 from gateway.config.model import UplinkConfig
 from gateway.reporting.event_spool import NotSpooled, spool_event

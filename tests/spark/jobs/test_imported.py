@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud.importing.command import run
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.settings import Settings
 from spark_jobs.transforms.mast_values import power_law_exponent
 from tests.spark.records import START_US, append_readings, reading, rows_of
 from tests.spark.running import run_to_end
+from tests.support.commands import import_files as run
 
 START = datetime.fromtimestamp(START_US / 1e6, UTC)
 MINUTE = timedelta(minutes=1)

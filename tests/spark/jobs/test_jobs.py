@@ -21,7 +21,6 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from cloud.lake.query import run as run_query
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
@@ -31,6 +30,7 @@ from spark_jobs.sinks.readings import IngestSink
 from tests.spark.programs import QUICK
 from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end, started
+from tests.support.commands import query as run_query
 from tests.support.servers import eventually, unique_name
 
 M = 60_000_000

@@ -18,9 +18,8 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.cimpl import Producer
 from pyspark.sql import SparkSession
 
-from cloud.kafka.identities import IdentityTopic
-from cloud.lake.query import run as run_query
 from cloud.local.process import free_port
+from cloud.operate.identity import IdentityTopic
 from cloud.wire.identities import IdentityRecord, Step, gateway_key
 from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
@@ -30,6 +29,7 @@ from tests.spark.programs import Program
 from tests.spark.records import reading
 from tests.spark.running import QUICK_JAVA, QUICK_PLANS
 from tests.spark.shown import shown
+from tests.support.commands import query as run_query
 from tests.support.config import config_text, cup
 from tests.support.mast import records, run_gateway
 from tests.support.secured_kafka import SecuredBroker

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from cloud.command_line import kafka_property, override
 from gateway import cli
-from gateway.commands.arguments import kafka_property, override
 
 STATUS: dict[str, Any] = {
     "gateway": "mast-07",

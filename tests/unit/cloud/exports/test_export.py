@@ -18,18 +18,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings, strategies as st
 
-from cloud.exports.columns import Column, Export
-from cloud.exports.command import run
-from cloud.exports.files import CsvFile, Toa5File
-from cloud.importing.command import run as import_files
+from cloud.exports.files import Column, CsvFile, Export, Toa5File
 from cloud.importing.logger_file import read_rows
 from cloud.importing.mapping import load_mapping
 from cloud.lake.cleaning import Mark, add
+from cloud.lake.mast import Channel, Mast
 from cloud.lake.tables import open_lake
-from cloud.masts.mast import Channel, Mast
 from cloud.whole_files import whole_files
 from cloud.wire.bounds import MAX_NUMBER
 from spark_jobs import schemas
+from tests.support.commands import export as run, import_files
 from tests.support.fleet_lake import write
 from tests.support.servers import shared_data
 
@@ -423,7 +421,7 @@ def test_what_is_not_there_is_said_with_what_is(
     asked = ["--lake", str(lake), "--mast", "mast-07", "--format", "csv", "-o", str(tmp_path / "m"), *options]
     assert run(asked) == 1
     said = capsys.readouterr()
-    assert said.err.startswith("error: ")
+    assert said.err.startswith("fieldgate: ")
     assert words in said.err
     assert said.out == ""
     assert list(tmp_path.iterdir()) == []
@@ -448,7 +446,7 @@ def test_two_units_are_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(asked) == 1
     said = capsys.readouterr().err
     assert said.startswith(
-        "error: soil.moisture is in V from 2026-05-28 00:10, in mV from 2026-05-28 00:30 UTC"
+        "fieldgate: soil.moisture is in V from 2026-05-28 00:10, in mV from 2026-05-28 00:30 UTC"
     )
     assert not output.exists()
     exported(tmp_path / "lake", output, "csv", "--from", "2026-05-28T00:30", mast="mast-09")

@@ -16,10 +16,10 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.importing import tables
-from cloud.importing.command import run
 from cloud.importing.tables import Table
 from cloud.lake.tables import open_lake
 from spark_jobs import schemas
+from tests.support.commands import import_files as run
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, SAMPLES, asked, file_in, imported, lines, mapping_in
 from tests.support.servers import shared_data

@@ -13,10 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from cloud.lake.cleaning import Mark, add, marks, read_csv, withdraw
-from cloud.lake.cleaning_command import run
-from cloud.lake.query import run as query
 from cloud.lake.tables import LakeError, Lakes, open_lake
 from spark_jobs import schemas
+from tests.support.commands import cleaning as run, query
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, file_in, imported, lines
 

@@ -15,6 +15,7 @@ from cloud.config import load
 from cloud.kafka.topic_reader import KEEP_EVERY_S, Partition, TopicReader
 from cloud.notify import command
 from cloud.notify.target import Message, Sent, Target
+from tests.support.commands import notify
 
 PLACE: Partition = ("gateway.alerts", 0)
 
@@ -116,5 +117,5 @@ def test_a_thread_that_cannot_start_ends_all(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(threading.Thread, "start", start_one)
     with pytest.raises(RuntimeError, match="can't start"):
-        command.run(["--cloud", str(config), "--state", str(tmp_path / "sent.db")])
+        notify(["--cloud", str(config), "--state", str(tmp_path / "sent.db")])
     assert ended.wait(20)

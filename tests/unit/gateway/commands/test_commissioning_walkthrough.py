@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.arguments import CommandError
+from cloud.command_line import CommandError
 from gateway.commands.commissioning.checks import Result
 from gateway.commands.commissioning.command import event_fields, gateway_checks, make_report, markdown
 from gateway.commands.commissioning.session import Session

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from cloud.command_line import CommandError
 from cloud.errors import Undelivered
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.run_accounts import Books
@@ -18,7 +19,6 @@ from cloud.wire.channel_records import CHANNELS_TOPIC, parse_channel
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC, Reading, parse_reading
 from cloud.wire.site_records import SITES_TOPIC, parse_site
 from cloud.wire.status_records import parse_status
-from gateway.commands.arguments import CommandError
 from gateway.commands.demo.options import MAST
 from gateway.commands.simulate.command import Sending
 from gateway.commands.simulate.fleet import Fleet
