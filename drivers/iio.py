@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
 
-from annotated_types import Ge, Le
-
 from drivers.driver_type import (
     Claim,
     Concern,
@@ -41,7 +39,7 @@ from drivers.interface import (
     Measurement,
     ReadError,
 )
-from drivers.option_docs import Meaning, MeasuredQuantity
+from drivers.option_docs import Figure, Meaning, MeasuredQuantity
 
 _IIO_UNITS: Final[Mapping[str, tuple[float, str]]] = {
     "voltage": (1e-3, "V"),
@@ -71,7 +69,6 @@ _OVERLAYS: Final[Mapping[str, str]] = {
 _DHT_KEEPS_S: Final = 2.0
 """The kernel's dht11 repeats a conversion for this long (DHT11_DATA_VALID_TIME)."""
 
-Limit = Annotated[float, Ge(-1e9), Le(1e9)]
 _RANGE: Final = Meaning("the sensor's range; what occurs on Earth unless given", "the quantity's unit")
 
 
@@ -82,12 +79,12 @@ class IioChannel:
     quantity: MeasuredQuantity
     attribute: Annotated[str, Meaning("the device's attribute, as in_temp or in_voltage0")]
     slope: Annotated[
-        Limit | None,
+        Figure | None,
         Meaning("value = slope · reading + offset; required where their units differ", "per V, Cel, …"),
     ] = None
-    offset: Annotated[Limit, Meaning("of the transfer function", "the quantity's unit")] = 0.0
-    min: Annotated[Limit | None, _RANGE] = None
-    max: Annotated[Limit | None, _RANGE] = None
+    offset: Annotated[Figure, Meaning("of the transfer function", "the quantity's unit")] = 0.0
+    min: Annotated[Figure | None, _RANGE] = None
+    max: Annotated[Figure | None, _RANGE] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from drivers.driver_type import Remove, Words
-from drivers.generic.modbus_port import ModbusPort
+from drivers.interface import ModbusPort
 
 _TABLES: Final = {1: "coil", 2: "discrete", 3: "holding", 4: "input"}
 _LAST_OF_BITS: Final = 2

@@ -287,5 +287,8 @@ def _compare_serials(record: ChannelRecord, reported: Mapping[str, Setting]) -> 
     serial = reported.get("serial")
     if record.serial is not None and serial is not None and str(serial) != record.serial:
         log.warning(
-            "event=sensor.other_serial sensor=%s configured=%s reported=%s", record.sensor, record.serial, serial
+            "event=sensor.other_serial sensor=%s configured=%s reported=%s",
+            record.sensor,
+            record.serial,
+            serial,
         )

@@ -11,7 +11,7 @@ from cloud.wire.reading_records import Reading
 from gateway.commands.reading_rows import Row, row_of_reading, rows_of_status
 from gateway.config import Config, SensorConfig
 from gateway.sampling.one_shot import OneShotRead
-from gateway.sampling.sensors import open_fitted_board
+from gateway.sampling.sampler import open_fitted_board
 from gateway.status.client import NoStatus, daemon_status
 
 _PERIOD_S: Final = 1.0

@@ -38,7 +38,7 @@ from gateway.commands.reading_rows import (
 )
 from gateway.config import Config, SensorConfig, load
 from gateway.sampling.one_shot import OneShotRead
-from gateway.sampling.sensors import open_fitted_board
+from gateway.sampling.sampler import open_fitted_board
 from gateway.status.client import daemon_status
 
 _FOLLOW_S: Final = 0.3

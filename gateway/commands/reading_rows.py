@@ -15,7 +15,7 @@ from cloud.wire.reading_records import FAIL, MISSING, QUALITIES, Reading
 from drivers.registry import driver_type
 from gateway.commands.tables import plain_table
 from gateway.config import SensorConfig
-from gateway.quality.reasons import REASONS
+from gateway.quality.qartod import REASONS
 from gateway.sampling.last_readings import reading_fields
 from gateway.system.times import duration_text
 

@@ -39,7 +39,7 @@ from gateway.reporting.site_history import SiteHistory
 from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling.last_readings import LastReadings
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.system.times import now_text
 from gateway.system.watchdog import Heartbeat, Watchdog

@@ -29,8 +29,7 @@ from gateway.mqtt.topics import Topics
 from gateway.ports import Record
 from gateway.reporting.previous_runs import Predecessors
 from gateway.reporting.run_ledger import RunLedger
-from gateway.sampling.readings import ReadingFactory
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import ReadingFactory, RunContext
 from gateway.sampling.schedule import Period
 from gateway.sequences import Sequences
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.driver_type import Nameplate, OptionError
-from drivers.hardware.iio_sysfs import SysfsIio
+from drivers.hardware.sysfs import SysfsIio
 from drivers.iio import TYPE, IioChannel, IioOptions, IioSensor, Stem, find_device
 from drivers.interface import BoardError, Channel, IioDevice, ReadError
 from tests.support.masts import SECOND_NS, fitted, simulated

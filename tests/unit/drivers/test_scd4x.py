@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from drivers.driver_type import Nameplate
 from drivers.emulation.board import EmulatedI2c
-from drivers.emulation.scd4x import EmulatedScd4x, crc8
+from drivers.emulation.i2c_chips import EmulatedScd4x, crc8
 from drivers.interface import BoardError, ChecksumError, ReadError
 from drivers.scd4x import TYPE, WARM_UP_S, Scd4x, Scd4xOptions
 from tests.support.masts import SECOND_NS

@@ -15,8 +15,7 @@ from gateway.clock.system_clock import SystemClock
 from gateway.commands.support.redaction import shown_config
 from gateway.config import Config, load
 from gateway.config.kafka import wanted_topics
-from gateway.sampling.readings import ReadingFactory
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import ReadingFactory, RunContext
 from gateway.sampling.schedule import Period
 from gateway.sequences import Sequences
 

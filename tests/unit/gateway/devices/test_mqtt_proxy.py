@@ -20,11 +20,10 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.config.bridges.model import MqttProxyConfig
-from gateway.devices import entry as entry_module, mqtt_access, mqtt_connection, mqtt_server
+from gateway.devices import entry as entry_module, mqtt_connection, mqtt_server
 from gateway.devices.entry import DeviceEntry
-from gateway.devices.mqtt_access import MqttAccess
-from gateway.devices.mqtt_server import MqttServer
-from gateway.devices.mqtt_sessions import Sessions
+from gateway.devices.mqtt_connection import Sessions
+from gateway.devices.mqtt_server import MqttAccess, MqttServer
 from gateway.forwarding.inbox import Published
 from tests.support.mqtt_device import CONNECTED, Device, connect, device, packet, puback, publish, subscribe
 from tests.support.servers import eventually
@@ -265,8 +264,8 @@ class Compared:
 @pytest.fixture
 def compared(users: MqttProxyConfig, monkeypatch: pytest.MonkeyPatch) -> Compared:
     every = Compared(WET.encode())
-    monkeypatch.setattr(mqtt_access, "_NOBODY", every)
-    monkeypatch.setattr(mqtt_access, "read_users", lambda path: dict.fromkeys(("rain", "none"), every))
+    monkeypatch.setattr(mqtt_server, "_NOBODY", every)
+    monkeypatch.setattr(mqtt_server, "read_users", lambda path: dict.fromkeys(("rain", "none"), every))
     return every
 
 
@@ -558,7 +557,7 @@ def test_a_client_library_gets_what_it_can_use(version: MQTTProtocolVersion) -> 
 
 
 def test_receipts_of_devices_that_are_away_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.devices.mqtt_sessions._MOST_LEFT", 10)
+    monkeypatch.setattr("gateway.devices.mqtt_connection._MOST_LEFT", 10)
     sessions = Sessions(3)
 
     class Away:

@@ -14,7 +14,7 @@ from cloud.wire.reading_records import Reading
 from drivers.interface import ChecksumError, Measurement, ReadError
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.sampler import MOST_RETRIES, Retries, Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences

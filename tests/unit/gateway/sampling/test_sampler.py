@@ -12,7 +12,7 @@ import pytest
 from cloud.wire.reading_records import Reading
 from drivers.interface import BoardError, Channel, ChecksumError, Measurement, ReadError
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
