@@ -47,7 +47,7 @@ COMMANDS: Final = {
     "command": Command("remote", "have a gateway switch, read, reload …: send, and list the results"),
     "calibrations": Command("calibrations", "which calibration was in force when, on each channel"),
     "self-report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
-    "uplink": Command("uplink.command", "reset the modem or reboot when Kafka has been away for long"),
+    "uplink": Command("uplink", "reset the modem or reboot when Kafka has been away for long"),
     "outbox": Command("outbox.command", "stats, export, import, drain of what waits on this machine"),
     "commission": Command("commissioning.command", "each sensor with the installer, and a signed report"),
     "swap": Command("commissioning.swap", "another instrument in a sensor's place"),

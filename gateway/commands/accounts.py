@@ -14,8 +14,7 @@ from rich.table import Table
 from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.kafka.topic_scan import read_books
 from gateway.commands.arguments import FAILED, OK, kafka_of, schemas_of
-from gateway.commands.progress_bar import progress_bar
-from gateway.commands.tables import plain_table, wide_console
+from gateway.commands.tables import plain_table, progress_bar, wide_console
 
 _COUNTS: Final = (
     "sampled", "in_kafka", "repeats", "dead_letters", "dropped", "expired", "pending", "unaccounted",

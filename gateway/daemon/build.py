@@ -12,7 +12,7 @@ from typing import Any
 
 from buffer.drops import Drop
 from cloud.wire.reading_records import Reading
-from gateway.calibration.history import CalibrationHistory, history_path
+from gateway.calibration.history import CalibrationHistory, SiteHistory, history_path
 from gateway.clock.gps_time import GpsTime, receivers_of
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import open_clock
@@ -51,7 +51,6 @@ from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
-from gateway.reporting.site_history import SiteHistory
 from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling import sampler as sampling

@@ -92,8 +92,8 @@ _DURABLE_S: Final = 30.0
 _AGAIN_S: Final = 1
 _MOST_NAMED: Final = 100
 """Refused readings that a response has."""
-_MOST_OF_ONE: Final = 16
-"""Connections of one address, half of all."""
+_MOST_CONNECTIONS: Final = 16
+"""Of one address: half of all."""
 _TURN_S: Final = 0.5
 
 
@@ -118,7 +118,7 @@ class HttpServer(BoundedServer):
         if config.certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(config.certificate, config.key)
-        super().__init__("http", *(config.address or ("127.0.0.1", 0)), Post, most_of_one=_MOST_OF_ONE)
+        super().__init__("http", *(config.address or ("127.0.0.1", 0)), Post, most_of_one=_MOST_CONNECTIONS)
         if context is not None:
             # The handshake is the connection's own thread's: none may hold the others up.
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)

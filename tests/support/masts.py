@@ -47,7 +47,7 @@ ALL_KINDS = (
     fitted(
         "shed",
         "iio",
-        device="dht11",
+        device="bme280",
         channels=(
             IioChannel(QUANTITIES["temperature"], "in_temp"),
             IioChannel(QUANTITIES["humidity"], "in_humidityrelative"),

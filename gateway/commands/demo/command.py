@@ -14,8 +14,7 @@ from typing import Any, Final
 from cloud.local.kafka_broker import jar_directory
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK
 from gateway.commands.demo.demo import Demo, open_workdir
-from gateway.commands.demo.layout import Layout
-from gateway.commands.demo.options import Options, add_arguments
+from gateway.commands.demo.layout import Layout, Options, add_arguments
 from gateway.commands.demo.view import LineView, LiveView, View
 from gateway.config import Config, ConfigError, load
 

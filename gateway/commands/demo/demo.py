@@ -20,8 +20,7 @@ from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.arguments import CommandError
 from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing, sampled
-from gateway.commands.demo.layout import Layout
-from gateway.commands.demo.options import MAST, Options
+from gateway.commands.demo.layout import MAST, Layout, Options
 from gateway.commands.demo.surroundings import CabinetThermometer, FleetHistory
 from gateway.commands.demo.view import Picture, View
 from gateway.config import Config

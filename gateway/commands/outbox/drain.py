@@ -21,7 +21,7 @@ from cloud.errors import CloudError
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError
-from gateway.commands.progress_bar import progress_bar
+from gateway.commands.tables import progress_bar
 from gateway.config import Config
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox

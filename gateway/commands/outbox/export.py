@@ -10,7 +10,7 @@ from pathlib import Path
 
 from buffer.reader import OutboxReader
 from gateway.commands.arguments import OK, CommandError, os_problem
-from gateway.commands.progress_bar import progress_bar
+from gateway.commands.tables import progress_bar
 from gateway.config import Config
 from gateway.system.atomic_file import replacing
 

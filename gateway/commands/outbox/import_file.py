@@ -22,7 +22,7 @@ from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.run_records import RunRecord
 from gateway.clock.repair import UNREPAIRED
 from gateway.commands.arguments import FAILED, OK
-from gateway.commands.progress_bar import ShowProgress, progress_bar
+from gateway.commands.tables import ShowProgress, progress_bar
 from gateway.config import Config
 from gateway.config.kafka import destinations
 from gateway.forwarding.records import from_bytes

@@ -11,9 +11,9 @@ from typing import Final
 from cloud.errors import Undelivered
 from cloud.kafka.producer import KafkaSink
 from gateway.commands.arguments import OK, CommandError, add_kafka, count, kafka_of, positive
-from gateway.commands.demo.options import MAST
-from gateway.commands.progress_bar import progress_bar
+from gateway.commands.demo.layout import MAST
 from gateway.commands.simulate.fleet import Fleet
+from gateway.commands.tables import progress_bar
 from gateway.config import load
 from gateway.ports import Record
 

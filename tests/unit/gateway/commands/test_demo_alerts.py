@@ -9,7 +9,7 @@ import pytest
 
 from cloud.wire.command_records import Command, parse_command
 from gateway.commands.demo import surroundings
-from gateway.commands.demo.options import MAST
+from gateway.commands.demo.layout import MAST
 from gateway.config import load
 from spark_jobs.alerting.alarm import Transition
 from spark_jobs.alerting.engine import Engine

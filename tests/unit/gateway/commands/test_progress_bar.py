@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gateway.commands.progress_bar import progress_bar
+from gateway.commands.tables import progress_bar
 
 
 class Terminal(io.StringIO):
