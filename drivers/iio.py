@@ -191,12 +191,12 @@ class IioSensor:
         slope = 1.0 if chosen.slope is None else chosen.slope
         return Measurement(chosen.quantity.name, slope * raw + chosen.offset, raw, reasons=reasons)
 
-    def _shared(self, iio: Iio, stem: Stem, suffix: str, otherwise: float) -> float:
+    def _shared(self, iio: Iio, stem: Stem, suffix: str, default: float) -> float:
         """The channel's own scale or offset, or the one for all of its kind."""
         for name in (f"{stem.name}_{suffix}", f"{stem.kind}_{suffix}"):
             if name in self._attributes:
                 return self._number(iio, name)
-        return otherwise
+        return default
 
     def _number(self, iio: Iio, attribute: str) -> float:
         node = self._node

@@ -93,7 +93,7 @@ _AGAIN_S: Final = 1
 _MOST_NAMED: Final = 100
 """Refused readings that a response has."""
 _MOST_CONNECTIONS: Final = 16
-"""Of one address: half of all."""
+"""One address may hold half of all connections."""
 _TURN_S: Final = 0.5
 
 

@@ -420,7 +420,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, reason: str) -> None:
         self._server.refused(reason)
-        # What a stranger calls itself stays out of the log.
+        # The name of a client that has not authenticated stays out of the log.
         user = self._user or "-"
         log.warning("event=mqtt_proxy.refused peer=%s user=%s reason=%s", self._peer, user, reason)
         self.close()

@@ -91,7 +91,7 @@ class MqttAccess:
 
 log = logging.getLogger(__name__)
 
-_MOST_STRANGERS: Final = 32
+_MOST_UNAUTHENTICATED: Final = 32
 """Connections without CONNECT, the TLS handshake's included; a further one is closed at once."""
 _MOST_BUFFERED: Final = 16 << 20
 """The connections with most in their buffers have to wait while all together hold more."""
@@ -135,7 +135,7 @@ class MqttServer:
         self._thread = threading.Thread(target=self._run, name="mqtt-proxy", daemon=True)
         self._ended = asyncio.Event()
         self._connections: set[Connection] = set()
-        self._strangers = 0
+        self._unauthenticated = 0
         self._clients = 0
         self._stopping = False
         self._tick: asyncio.TimerHandle | None = None
@@ -203,7 +203,7 @@ class MqttServer:
 
     def connected(self, _connection: Connection) -> None:
         """Its device is admitted."""
-        self._strangers -= 1
+        self._unauthenticated -= 1
         self._clients += 1
         self.count("connects")
 
@@ -213,7 +213,7 @@ class MqttServer:
         if connected:
             self._clients -= 1
         else:
-            self._strangers -= 1
+            self._unauthenticated -= 1
 
     def refused(self, reason: str) -> None:
         """A connection was ended for a reason."""
@@ -262,11 +262,11 @@ class MqttServer:
                 log.warning("event=mqtt_proxy.not_accepted error=%s", error)
                 await asyncio.sleep(_TICK_S)
                 continue
-            if self._stopping or self._strangers >= _MOST_STRANGERS:
-                self.refused("TOO_MANY_STRANGERS")
+            if self._stopping or self._unauthenticated >= _MOST_UNAUTHENTICATED:
+                self.refused("TOO_MANY_UNAUTHENTICATED")
                 client.close()
                 continue
-            self._strangers += 1
+            self._unauthenticated += 1
             task = self._loop.create_task(self._open(client, str(address[0])))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -285,7 +285,7 @@ class MqttServer:
             self.refused("NO_HANDSHAKE")
             client.close()
             if made not in self._connections:
-                self._strangers -= 1
+                self._unauthenticated -= 1
 
     def _turn(self) -> None:
         self._tick = self._loop.call_later(_TICK_S, self._turn)

@@ -246,22 +246,22 @@ def entry(record: logging.LogRecord, message: str) -> dict[str, str]:
 
 
 class Journal:
-    """Writes entries; to ``otherwise`` where journald is away or systemd-python isn't installed.
+    """Writes entries; to ``fallback`` where journald is away or systemd-python isn't installed.
 
     Not a logging.Handler: its lock would be held while journald is stuck, and logging.shutdown waits for it.
     """
 
     def __init__(
-        self, otherwise: logging.Handler, sendv: Callable[..., object] | None = _sendv, address: str = SOCKET
+        self, fallback: logging.Handler, sendv: Callable[..., object] | None = _sendv, address: str = SOCKET
     ) -> None:
-        self._otherwise = otherwise
+        self._fallback = fallback
         self._sendv = sendv
         self._address = address
 
     def write(self, record: logging.LogRecord) -> None:
         """Write one entry; waits while journald is stuck."""
         if self._sendv is None:
-            self._otherwise.handle(record)
+            self._fallback.handle(record)
             return
         fields = entry(record, logging.Formatter().format(record)).items()
         try:
@@ -270,7 +270,7 @@ class Journal:
                 pass
             self._sendv(*(f"{name}={value}".encode(errors="backslashreplace") for name, value in fields))
         except OSError:
-            self._otherwise.handle(record)
+            self._fallback.handle(record)
 
 
 def _name(key: str) -> str:

@@ -1,7 +1,7 @@
 """One simulated mast: its records in the order in which they leave, as a gateway's.
 
 Values are the emulated weather's; numbers, calibrations and quality flags are made by the gateway's own
-parts. Nothing here knows the time of day: a period is told when it is over.
+parts. Nothing here knows the time of day: a period is reported when it is over.
 """
 
 from __future__ import annotations

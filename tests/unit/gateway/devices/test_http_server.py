@@ -336,7 +336,7 @@ def test_without_tokens_a_slow_body_makes_room(
             client.settimeout(20)
             client.sendall(SLOW_HEAD + b"\r\n{")
         eventually(lambda: server.bodies.taken, until=lambda taken: taken == 8)
-        # A device that is told to come again does, and gets in long before the 30 s of a body.
+        # A device that is asked to come again does, and gets in long before the 30 s of a body.
         assert eventually(lambda: post(server, GOOD)[0], 5, until=lambda code: code == 200)
         given_up = eventually(lambda: select.select(clients, [], [], 0)[0])
         assert len(given_up) == 1

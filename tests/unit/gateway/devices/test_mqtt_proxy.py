@@ -33,7 +33,7 @@ PINGREQ, PINGRESP, DISCONNECT = b"\xc0\0", b"\xd0\0", b"\xe0\0"
 
 
 class Forwarder:
-    """Takes messages, and makes them durable when it is told to, or at once."""
+    """Takes messages, and makes them durable when a test asks for it, or at once."""
 
     def __init__(self, *, at_once: bool = False) -> None:
         self.entered: list[Published] = []
@@ -333,8 +333,8 @@ def test_no_more_devices_than_allowed() -> None:
         one.expect(PINGRESP)
 
 
-def test_strangers_hold_no_place_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mqtt_server, "_MOST_STRANGERS", 2)
+def test_an_unauthenticated_client_holds_no_place_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqtt_server, "_MOST_UNAUTHENTICATED", 2)
     monkeypatch.setattr(mqtt_server, "_TICK_S", 0.05)
     monkeypatch.setattr(mqtt_connection, "_CONNECT_S", 0.3)
     with (
@@ -498,7 +498,8 @@ def test_no_bytes_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
 
         attempt()
         eventually(
-            lambda: (server.clients, server._strangers, server.buffered), until=lambda now: now == (0, 0, 0)
+            lambda: (server.clients, server._unauthenticated, server.buffered),
+            until=lambda now: now == (0, 0, 0),
         )
     assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
 
@@ -530,7 +531,7 @@ def test_tls_and_a_device_that_shakes_no_hands(tmp_path: Path, monkeypatch: pyte
             clear.ended()
         silent.ended()
         eventually(lambda: counted(server)["refused NO_HANDSHAKE"], until=lambda count: count == 2)
-        eventually(lambda: server._strangers, until=lambda count: count == 0)
+        eventually(lambda: server._unauthenticated, until=lambda count: count == 0)
 
 
 @pytest.mark.parametrize("version", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])
