@@ -257,7 +257,7 @@ def concerns(options: Scd4xOptions, nameplate: Nameplate) -> Iterator[Concern]:
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     """An SCD4x in the environment's CO2."""
     # Here: a mast that simulates nothing doesn't load it.
-    from drivers.emulation.i2c_chips import EmulatedScd4x
+    from drivers.emulation.parts import EmulatedScd4x
 
     options: Scd4xOptions = sensor.options
     chip = EmulatedScd4x(hardware.now_ns, partial(hardware.value, f"{sensor.name}.co2"), options.variant)

@@ -84,7 +84,7 @@ COMMANDS: Final = {
         "", "send alerts to people: mail, chat, webhooks", ("apprise",),
         "notifications need the extra 'notify': pip install 'fieldgate[notify]'",
     ),
-    "simulate": Command("simulate.command", "the past days of a fleet that never was, into Kafka"),
+    "simulate": Command("simulate", "the past days of a fleet that never was, into Kafka"),
     "demo": Command(
         "demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb", "deltalake"),
         "the demo runs the whole pipeline: from a clone, with make run",

@@ -25,9 +25,13 @@ from typing import Any, Final
 from drivers.ads1115 import adc_pins
 from drivers.driver_type import I2cDevice, Remove, Volts, Words
 from drivers.emulation.environment import SECOND_NS, Environment, Fault, Faults
-from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
-from drivers.emulation.i2c_chips import EmulatedAds1115
-from drivers.emulation.modbus import EmulatedModbus
+from drivers.emulation.parts import (
+    EmulatedAds1115,
+    EmulatedCounter,
+    EmulatedModbus,
+    PulseTrain,
+    pulse_frequency_hz,
+)
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines

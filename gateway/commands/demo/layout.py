@@ -275,7 +275,7 @@ class Stack:
             part.component.kill()
 
 
-_PYTHON: Final = (sys.executable, "-P", "-m")
+PYTHON: Final = (sys.executable, "-P", "-m")
 """Runs a module of ours, whatever folders are where the demo is started."""
 _ALERT_RULES: Final = Path(__file__).with_name("alerts.toml")
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m"
@@ -316,7 +316,7 @@ class Layout:
 
     def gateway_command(self, options: Options, seconds_left: Callable[[], float | None]) -> list[str]:
         """How the gateway is started now."""
-        command = [*_PYTHON, "gateway.cli", "run", "-c", str(options.config.absolute())]
+        command = [*PYTHON, "gateway.cli", "run", "-c", str(options.config.absolute())]
         for key, value in self.gateway_overrides(options).items():
             command += ["--set", f"{key}={json.dumps(value, default=str)}"]
         seconds = seconds_left()
@@ -325,7 +325,7 @@ class Layout:
     def jobs_command(self, options: Options) -> list[str]:
         """How the Spark jobs are started."""
         return [
-            *(*_PYTHON, "spark_jobs", "run", *options.jobs),
+            *(*PYTHON, "spark_jobs", "run", *options.jobs),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
             *("--lake", str(self.lake), "--checkpoints", str(self.workdir / "checkpoints")),
             *("--interval", options.interval, "--open-every", "5s", "--rules", str(_ALERT_RULES)),
@@ -336,7 +336,7 @@ class Layout:
         # They refuse a lake that isn't there, which the jobs make a moment later.
         self.lake.mkdir(exist_ok=True)
         return [
-            *(*_PYTHON, "gateway.cli", "dashboard", "--lake", str(self.lake)),
+            *(*PYTHON, "gateway.cli", "dashboard", "--lake", str(self.lake)),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
             *("--checkpoints", str(self.workdir / "checkpoints")),
             *("--listen", f"127.0.0.1:{self.pages_port}"),

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from drivers.ads1115 import FULL_SCALE_V, AdcInput, AdcOptions, AdcPins, Conversion
 from drivers.bp20 import Bp20, Bp20Options
 from drivers.emulation.board import EmulatedI2c
-from drivers.emulation.i2c_chips import EmulatedAds1115, code_for
+from drivers.emulation.parts import EmulatedAds1115, code_for
 from drivers.interface import BoardError, ReadError
 
 GAINS = tuple(FULL_SCALE_V)

@@ -9,7 +9,7 @@ import pytest
 
 from drivers.driver_type import Nameplate
 from drivers.emulation.board import EmulatedI2c
-from drivers.emulation.i2c_chips import EmulatedScd4x, crc8
+from drivers.emulation.parts import EmulatedScd4x, crc8
 from drivers.interface import ChecksumError, ReadError
 from drivers.scd4x import TYPE, WARM_UP_S, Scd4x, Scd4xOptions
 from tests.support.masts import SECOND_NS

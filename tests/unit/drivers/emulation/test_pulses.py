@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
+from drivers.emulation.parts import EmulatedCounter, PulseTrain, pulse_frequency_hz
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import SECOND_NS

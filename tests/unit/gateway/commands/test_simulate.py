@@ -20,8 +20,7 @@ from cloud.wire.site_records import SITES_TOPIC, parse_site
 from cloud.wire.status_records import parse_status
 from gateway.commands.arguments import CommandError
 from gateway.commands.demo.layout import MAST
-from gateway.commands.simulate.command import Sending
-from gateway.commands.simulate.fleet import FAULTS, Fleet, tell
+from gateway.commands.simulate import FAULTS, Fleet, Sending, tell
 from gateway.config import load
 from gateway.ports import REPLAYED, Record
 

@@ -9,7 +9,7 @@ import pytest
 
 from cloud.wire.reading_records import Reading
 from drivers.emulation.board import EmulatedBoard
-from drivers.emulation.i2c_chips import EmulatedScd4x
+from drivers.emulation.parts import EmulatedScd4x
 from drivers.scd4x import Scd4x, Scd4xOptions
 from gateway.config import SensorConfig, check
 from gateway.sampling.readings import LONGEST_S, Compensation, RunContext
