@@ -84,7 +84,7 @@ COMMANDS: Final = {
         "gateway.commands.self_report", "how the mast is, as an event and a line; each day by a timer"
     ),
     "uplink": Command(
-        "gateway.commands.uplink.command", "reset the modem or reboot when Kafka has been away for long"
+        "gateway.commands.uplink", "reset the modem or reboot when Kafka has been away for long"
     ),
     "outbox": Command(
         "gateway.commands.outbox.command", "stats, export, import, drain of what waits on this machine"
@@ -108,13 +108,9 @@ COMMANDS: Final = {
     "export": Command(
         "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
     ),
-    "cleaning": Command(
-        "cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)
-    ),
+    "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
     "notify": Command("cloud.notify.command", "send alerts to people: mail, chat, webhooks", ("notify",)),
-    "simulate": Command(
-        "gateway.commands.simulate.command", "the past days of a fleet that never was, into Kafka"
-    ),
+    "simulate": Command("gateway.commands.simulate", "the past days of a fleet that never was, into Kafka"),
     "demo": Command(
         "gateway.commands.demo.command", "everything on this machine, with a live view", ("spark", "analyst")
     ),

@@ -23,17 +23,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from drivers.ads1115 import adc_pins
-from drivers.driver_type import I2cDevice, Remove, Words
-from drivers.emulation.ads1115 import EmulatedAds1115, Volts
-from drivers.emulation.environment import SECOND_NS, Environment
-from drivers.emulation.faults import Fault, Faults
-from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
-from drivers.emulation.modbus import EmulatedModbus
+from drivers.driver_type import I2cDevice, Remove, Volts, Words
+from drivers.emulation.environment import SECOND_NS, Environment, Fault, Faults
+from drivers.emulation.parts import (
+    EmulatedAds1115,
+    EmulatedCounter,
+    EmulatedModbus,
+    PulseTrain,
+    pulse_frequency_hz,
+)
 from drivers.emulation.stepped_clock import SteppedClock
-from drivers.generic.modbus_port import ModbusPort
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines
-from drivers.interface import BoardError, EdgeCounter, FittedSensor, IioDevice, OutputPin, Position, ReadError
+from drivers.interface import (
+    BoardError,
+    EdgeCounter,
+    FittedSensor,
+    IioDevice,
+    ModbusPort,
+    OutputPin,
+    Position,
+    ReadError,
+)
 from drivers.registry import BrokenDriverError, driver_type, guarded
 
 Locate = Callable[[int], Position | None]

@@ -12,7 +12,7 @@ from typing import Any
 
 from buffer.drops import Drop
 from cloud.wire.reading_records import Reading
-from gateway.calibration.history import CalibrationHistory, history_path
+from gateway.calibration.history import CalibrationHistory, SiteHistory, history_path
 from gateway.clock.gps_time import GpsTime, receivers_of
 from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import open_clock
@@ -24,10 +24,9 @@ from gateway.daemon.gateway import ConfigInForce, Gateway, Life
 from gateway.daemon.reload import Reload
 from gateway.daemon.restart_budget import RestartBudget
 from gateway.daemon.snapshot import status_of
-from gateway.devices.entry import DeviceEntry
+from gateway.devices.entry import DeviceEntry, PostedReadings
 from gateway.devices.http_server import HttpInput
 from gateway.devices.mqtt_server import MqttProxy
-from gateway.devices.readings import PostedReadings
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Call, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
@@ -52,19 +51,17 @@ from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
-from gateway.reporting.site_history import SiteHistory
 from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
-from gateway.sampling import sensors
+from gateway.sampling import sampler as sampling
 from gateway.sampling.last_readings import LastReadings
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
 from gateway.status import StatusPage, StatusSource, phone_control
 from gateway.status.control_socket import RELOAD, ControlSocket
 from gateway.system.host import installed_version
-from gateway.system.systemd import watchdog_period_s
-from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog
+from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog, watchdog_period_s
 
 
 def build(
@@ -82,7 +79,7 @@ def build(
     with ExitStack() as opened:
         outbox = open_outbox(config, drops.put)
         opened.callback(outbox.close)
-        board = sensors.open_fitted_board(config)
+        board = sampling.open_fitted_board(config)
         opened.pop_all()
     kafka = KafkaSinks.open(config)
     clock, hold = board.clock or machine_clock, sync.hold()
@@ -134,7 +131,7 @@ def build(
     fields = nested(config.gateway.set)
     context = RunContext(gateway, run, clock, sequences, publish, machine.boot, extra=fields)
 
-    sampler = partial(sensors.make_sampler, board=board, context=context)
+    sampler = partial(sampling.make_sampler, board=board, context=context)
     samplers = Supervisor(map(sampler, config.sensors), clock, again=sampler)
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 

@@ -26,7 +26,7 @@ from gateway.mqtt.payload import NO_BATCH, AbsentValue, items, measure, parse, u
 from gateway.mqtt.routes import Route, Routes
 from gateway.mqtt.steps import apply, transform
 from gateway.ports import Clock, Record
-from gateway.quality.reasons import range_reasons, worst_flag
+from gateway.quality.qartod import range_reasons, worst_flag
 from gateway.sequences import Sequences
 
 log = logging.getLogger(__name__)

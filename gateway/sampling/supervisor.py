@@ -21,8 +21,7 @@ from typing import Final
 from cloud.backoff import Backoff
 from gateway.config import QualityRules, SensorConfig
 from gateway.ports import Clock
-from gateway.sampling.call_timeout import Call
-from gateway.sampling.sampler import Sampler
+from gateway.sampling.sampler import Call, Sampler
 from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)

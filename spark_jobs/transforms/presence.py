@@ -131,7 +131,16 @@ def judged(
         F.when(F.col("whole"), F.create_map().cast("map<string,bigint>")).otherwise(F.col("last_seq")),
     )
     reported = F.unix_micros("reported_at").alias("reported_us")
-    record = ("run", "state", reported, "previous_run", "in_flight", "outbox_records", "unfinished", "last_seq")
+    record = (
+        "run",
+        "state",
+        reported,
+        "previous_run",
+        "in_flight",
+        "outbox_records",
+        "unfinished",
+        "last_seq",
+    )
     lists: dict[str, tuple[DataFrame, tuple[str | Column, ...]]] = {
         "ranges": (rest, ("place", "run", "channel", "first", "last")),
         "runs": (runs, ("run", "state", reported, "previous_run", "unfinished")),

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gateway.commands.demo.options import MAST
+from gateway.commands.demo.layout import MAST
 from gateway.status.client import fetch
 from tests.integration.demo_runs import UP_S, left_over, running_demo
 from tests.support.config import baro, config_text, cup

@@ -15,7 +15,7 @@ import pytest
 from cloud.command_line import CommandError
 from cloud.errors import CloudError
 from cloud.local.process import Child
-from gateway.commands.demo.supervision import Part, Program, Stack, State
+from gateway.commands.demo.layout import Part, Program, Stack, State
 from tests.support.servers import eventually
 
 SERVES = "import signal, time; print('ready', flush=True); time.sleep(600)"

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.commands.demo.accounting import Observation, kafka_records
-from gateway.commands.demo.supervision import State
+from gateway.commands.demo.layout import State
 from gateway.commands.reading_rows import channel_table, channels_of
 
 _LINE_EVERY_S: Final = 5.0

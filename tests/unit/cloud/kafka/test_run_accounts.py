@@ -61,11 +61,9 @@ def test_a_run_that_was_reset_may_lack_its_last_seconds() -> None:
     later = run_record("r3", last=0, previous_run="r2", unfinished=cut)
     accounts = books(run_record(state="running", last=4), later, seqs=[1, 2, 3, 4, 5, 7]).accounts()
     # r1 reported four, and more of it arrived; r2 was cut off before it had reported anything.
-    assert [(each.run, each.state, each.sampled, each.unaccounted, each.unannounced_s) for each in accounts] == [
-        ("r1", "reset", 7, 1, 2.0),
-        ("r2", LOST_RECORD, 0, 0, 2.0),
-        ("r3", "stopped", 0, 0, None),
-    ]
+    assert [
+        (each.run, each.state, each.sampled, each.unaccounted, each.unannounced_s) for each in accounts
+    ] == [("r1", "reset", 7, 1, 2.0), ("r2", LOST_RECORD, 0, 0, 2.0), ("r3", "stopped", 0, 0, None)]
 
 
 def test_everything_is_there() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drivers.gpsd import WATCH
-from drivers.hardware.socket_lines import SocketLines
+from drivers.hardware.lines import SocketLines
 from drivers.interface import ReadError
 from gateway.clock.gps_time import FIRST_NTP_MS, UNCERTAIN_MS, GpsTime, receivers_of
 from gateway.clock.manual_time import ManualTime

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gateway.commands.demo.layout import Layout
-from gateway.commands.demo.options import Options, add_arguments
+from gateway.commands.demo.layout import Layout, Options, add_arguments
 from spark_jobs.settings import Settings, parse_run
 
 

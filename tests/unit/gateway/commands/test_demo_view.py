@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cloud.kafka.run_accounts import RunAccount
 from gateway.commands.demo.accounting import Observation, TableCounts, missing
-from gateway.commands.demo.supervision import State
+from gateway.commands.demo.layout import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
 
 NOW = datetime(2026, 11, 21, 7, 35, 2, tzinfo=UTC)

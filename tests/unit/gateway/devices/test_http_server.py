@@ -25,10 +25,9 @@ from cloud.wire.reading_records import encode_reading
 from gateway.config import check
 from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.model import HttpConfig
-from gateway.devices import http_bodies, http_server
-from gateway.devices.entry import DeviceEntry
+from gateway.devices import http_server
+from gateway.devices.entry import BadBody, DeviceEntry, PostedReadings, payloads, unpacked
 from gateway.devices.http_server import HttpServer
-from gateway.devices.readings import BadBody, PostedReadings, payloads, unpacked
 from gateway.forwarding.inbox import Posted, Published
 from tests.support.config import config_text, write_config
 from tests.support.servers import eventually
@@ -328,7 +327,7 @@ def test_a_device_with_slow_bodies_keeps_no_other_waiting(readings: PostedReadin
 def test_without_tokens_a_slow_body_makes_room(
     readings: PostedReadings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_bodies, "SLOW_S", 0.2)
+    monkeypatch.setattr(http_server, "SLOW_S", 0.2)
     with serving(HERE, readings) as server, ExitStack() as slow:
         clients = [
             slow.enter_context(socket.create_connection(("127.0.0.1", server.server_port))) for _ in range(8)
@@ -337,7 +336,7 @@ def test_without_tokens_a_slow_body_makes_room(
             client.settimeout(20)
             client.sendall(SLOW_HEAD + b"\r\n{")
         eventually(lambda: server.bodies.taken, until=lambda taken: taken == 8)
-        # A device that is told to come again does, and gets in long before the 30 s of a body.
+        # A device that is asked to come again does, and gets in long before the 30 s of a body.
         assert eventually(lambda: post(server, GOOD)[0], 5, until=lambda code: code == 200)
         given_up = eventually(lambda: select.select(clients, [], [], 0)[0])
         assert len(given_up) == 1

@@ -1,4 +1,7 @@
-"""The kernel's IIO devices through sysfs (Linux, Documentation/ABI/testing/sysfs-bus-iio)."""
+"""The kernel's IIO and 1-Wire devices through sysfs; a read blocks without holding the interpreter.
+
+Sources: Linux, Documentation/ABI/testing/sysfs-bus-iio and Documentation/w1/slaves/w1_therm.rst.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 
 from drivers.interface import IioDevice
 
-ROOT: Final = Path("/sys/bus/iio/devices")
+IIO_DEVICES: Final = Path("/sys/bus/iio/devices")
 _MAX_BYTES: Final = 4096
 """A sysfs attribute is at most a page."""
 
@@ -16,7 +19,7 @@ _MAX_BYTES: Final = 4096
 class SysfsIio:
     """Devices and their attributes as files below ``root``; a read blocks without holding the interpreter."""
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root: Path = IIO_DEVICES) -> None:
         self._root = root
 
     def devices(self) -> tuple[IioDevice, ...]:
@@ -58,3 +61,24 @@ class SysfsIio:
             return path.read_text(errors="replace").strip()
         except OSError:
             return None
+
+
+W1_DEVICES: Final = Path("/sys/bus/w1/devices")
+
+
+class SysfsW1:
+    """Devices as directories below ``root``; a read blocks without holding the interpreter."""
+
+    def __init__(self, root: Path = W1_DEVICES) -> None:
+        self._root = root
+
+    def devices(self) -> tuple[str, ...]:
+        """The devices there are now; none where the kernel has no bus."""
+        try:
+            return tuple(sorted(each.name for each in self._root.iterdir()))
+        except OSError:
+            return ()
+
+    def read(self, device: str) -> str:
+        """What a thermometer's ``w1_slave`` prints, measured now. Raises OSError."""
+        return (self._root / device / "w1_slave").read_text(errors="replace")

@@ -11,10 +11,10 @@ from typing import cast
 import pytest
 
 from cloud.wire.site_records import SiteRecord, parse_site
+from gateway.calibration.history import SiteHistory
 from gateway.config import Config
 from gateway.config.model import SiteConfig
 from gateway.ports import Record
-from gateway.reporting.site_history import SiteHistory
 from tests.support.clocks import SteppingClock
 from tests.support.disks import full_disk
 from tests.support.forwarding import snapshot
@@ -122,9 +122,7 @@ def test_a_day_in_the_past_corrects_what_was_stated_of_later_times(daemon: Daemo
     # The same day again is a correction of it.
     changed = daemon.reload(replace(RIDGE, valid_from=yesterday, owner="SunCo"))
     assert [(each.owner, each.revision) for each in changed] == [("SunCo", 2), ("SunCo", 3)]
-    assert daemon.start(replace(RIDGE, valid_from=yesterday, owner="SunCo")) == sorted(
-        changed, key=lambda each: -each.valid_from_us
-    )
+    assert daemon.start(replace(RIDGE, valid_from=yesterday, owner="SunCo")) == changed
 
 
 def test_without_a_clock_a_site_waits_and_begins_when_it_was_first_there(daemon: Daemon) -> None:
