@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "schema": Command("schema", "the config's JSON Schema, for editors"),
     "doctor": Command("doctor.command", "whether this machine is ready for a config"),
     "support-bundle": Command("support.command", "logs, config and findings in one file, without secrets"),
-    "status": Command("status", "what the daemon does; with --bootstrap-servers what became of all readings"),
+    "status": Command("status", "what the daemon does; with --lake what became of all readings"),
     "phone": Command("phone", "open the status page to a phone for an hour: a QR code with its address"),
     "actuators": Command("actuators", "each relay in its safe state, without the daemon"),
     "provision": Command("provision.command", "create what Kafka and Mosquitto need, where it is missing"),

@@ -1,4 +1,4 @@
-"""Reads topics once, from their beginning up to where they ended at the start, and books what is in them."""
+"""Reads topics once, from their beginning up to where they ended at the start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, first_metadata
-from cloud.kafka.run_accounts import Books
-from cloud.wire.avro_readings import NO_SCHEMAS
 from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
+from cloud.wire.reading_records import RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
+from cloud.wire.run_records import RunRecord
 from cloud.wire.site_records import SITES_TOPIC, SiteRecord, parse_site
 
 log = logging.getLogger(__name__)
@@ -25,100 +24,52 @@ log = logging.getLogger(__name__)
 _BATCH: Final = 1000
 _POLL_S: Final = 0.2
 _SILENCE_S: Final = 30.0
-_REPLAYED: Final = ("replayed", b"1")
 
-Revised = ChannelRecord | SiteRecord
-REVISED: Final[Mapping[str, Callable[[bytes], Revised]]] = {
+Compacted = RunRecord | ChannelRecord | SiteRecord
+COMPACTED: Final[Mapping[str, Callable[[bytes], Compacted]]] = {
+    RUNS_TOPIC: RunRecord.from_json,
     CHANNELS_TOPIC: parse_channel,
     SITES_TOPIC: parse_site,
 }
-"""The topics of whose keys the record with the highest revision counts, and how one is parsed."""
+"""The topics in which Kafka keeps each key's last record, and how a record is parsed."""
 
-Book = Callable[[str, Message], None]
+Receive = Callable[[str, Message], None]
 """Called with each record and its topic, without the prefix."""
-Progress = Callable[[int, int], None]
-"""Called with the number of records read, and the highest number there can be."""
 
 
-def read_books(
-    bootstrap_servers: str,
-    *,
-    gateway: str | None = None,
-    topics: Iterable[str] | None = None,
-    properties: Mapping[str, str] | None = None,
-    prefix: str = "",
-    timeout_s: float = 10.0,
-    progress: Progress = lambda read, total: None,
-    runs_only: bool = False,
-    schemas: Mapping[int, str] = NO_SCHEMAS,
-) -> Books:
-    """Everything the accounts need. Raises CloudError.
-
-    ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``, and those that run records
-    name, of those with ``prefix``. ``properties`` are librdkafka's (security, mostly). ``timeout_s`` is for
-    the first answer. ``runs_only`` reads no more than the run records. ``schemas`` are those of
-    readings in Avro.
-    """
-    books = Books(gateway, schemas)
-    with open_scan(bootstrap_servers, properties, timeout_s, prefix) as scan:
-        known = scan.topics()
-        # The run records first: what they report as arrived is then before the ends of the other topics.
-        scan.read([RUNS_TOPIC] if RUNS_TOPIC in known else [], _booker(books, ()), lambda *_: None)
-        if runs_only:
-            return books
-        named = {topic for topic in books.reading_topics if not topic.startswith(("gateway.", "__"))}
-        wanted = sorted((reading_topics(known) | named if topics is None else set(topics)) & known)
-        letters = [DEAD_LETTER_TOPIC] if DEAD_LETTER_TOPIC in known else []
-        for topic in scan.read([*letters, *wanted], _booker(books, set(wanted)), progress):
-            books.truncated(topic)
-    return books
+def rank(record: Compacted) -> tuple[int, ...]:
+    """Returns a rank that grows with each record of one key."""
+    return record.reach if isinstance(record, RunRecord) else (record.revision,)
 
 
-def read_revised(
+def read_furthest(
     bootstrap_servers: str,
     *,
     properties: Mapping[str, str] | None = None,
     prefix: str = "",
     timeout_s: float = 10.0,
-) -> dict[tuple[str, bytes], Revised]:
-    """Returns the record that counts by topic (of ``REVISED``) and key. Raises CloudError.
+) -> dict[tuple[str, bytes], tuple[int, ...]]:
+    """Returns the highest rank that Kafka has, by topic (of ``COMPACTED``) and key. Raises CloudError.
 
-    What is no record is passed over.
+    Records that can't be parsed are ignored.
     """
-    found: dict[tuple[str, bytes], Revised] = {}
+    found: dict[tuple[str, bytes], tuple[int, ...]] = {}
 
-    def book(topic: str, message: Message) -> None:
+    def receive(topic: str, message: Message) -> None:
         place = topic, message.key() or b""
         try:
-            record = REVISED[place[0]](message.value() or b"")
+            found[place] = max(rank(COMPACTED[topic](message.value() or b"")), found.get(place, ()))
         except InvalidFields:
             return
-        if place not in found or record.revision >= found[place].revision:
-            found[place] = record
 
     with open_scan(bootstrap_servers, properties, timeout_s, prefix) as scan:
-        scan.read(sorted(REVISED.keys() & scan.topics()), book, lambda *_: None)
+        scan.read(sorted(COMPACTED.keys() & scan.topics()), receive)
     return found
 
 
 def reading_topics(known: Iterable[str]) -> set[str]:
     """Those of them that have readings."""
     return {name for name in known if name.startswith(READING_TOPIC_PREFIX) and name != RAW_TOPIC}
-
-
-def _booker(books: Books, reading_topics: Iterable[str]) -> Book:
-    readings = frozenset(reading_topics)
-
-    def book(topic: str, message: Message) -> None:
-        value = message.value() or b""
-        if topic in readings:
-            books.take_reading(topic, value, replayed=_REPLAYED in (message.headers() or ()))
-        elif topic == RUNS_TOPIC:
-            books.take_run(topic, value, message.timestamp()[1])
-        else:
-            books.take_letter(topic, value)
-
-    return book
 
 
 @contextmanager
@@ -145,7 +96,7 @@ def open_consumer(
     settings: dict[str, object] = {
         **properties,
         "bootstrap.servers": bootstrap_servers,
-        "group.id": f"fieldgate-accounting-{uuid.uuid4().hex}",
+        "group.id": f"fieldgate-scan-{uuid.uuid4().hex}",
         "enable.auto.commit": False,
         "enable.partition.eof": ends,
         "auto.offset.reset": "earliest",
@@ -187,10 +138,9 @@ class Scan:
                 raise CloudError(f"Kafka at {self._servers} forbids {runs}: allow Describe and Read")
         return {name[len(self._prefix) :] for name in found.topics if name.startswith(self._prefix)}
 
-    def read(self, topics: list[str], book: Book, progress: Progress) -> list[str]:
-        """Book each message up to the end of now; the topics whose oldest messages are deleted already."""
+    def read(self, topics: list[str], receive: Receive) -> None:
+        """Passes on each message up to where its partition ends now."""
         ends: dict[tuple[str, int], int] = {}
-        truncated: set[str] = set()
         total = read = 0
         known = self._consumer.list_topics(timeout=self._timeout_s).topics
         for topic in topics:
@@ -198,8 +148,6 @@ class Scan:
             for partition in known[full].partitions:
                 place = TopicPartition(full, partition, OFFSET_BEGINNING)
                 begin, end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
-                if begin > 0:
-                    truncated.add(topic)
                 if begin < end:
                     ends[full, partition] = end
                     total += end - begin
@@ -222,20 +170,17 @@ class Scan:
                     continue
                 read += 1
                 if (message.offset() or 0) < ends[place_read]:
-                    book(place_read[0].removeprefix(self._prefix), message)
+                    receive(place_read[0].removeprefix(self._prefix), message)
                 if (message.offset() or 0) + 1 >= ends[place_read]:
                     del ends[place_read]
             if messages:
                 received_s = time.monotonic()
-                progress(read, total)
             elif time.monotonic() > received_s + _SILENCE_S:
                 raise CloudError(
                     f"Kafka at {self._servers} has sent nothing for {_SILENCE_S:g} s; "
                     f"{read} of {total} records read"
                 )
-        progress(total, total)
         self._consumer.unassign()
-        return sorted(truncated)
 
     def close(self) -> None:
         """Leave."""

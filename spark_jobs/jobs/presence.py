@@ -92,7 +92,7 @@ class PresenceJob(Job):
             runs, settled = self._records(all_settled=all_settled)
             unseen = identity_ranges(self._unseen())
             found = {
-                "kafka": self._ranges(SEEN).union(unseen),
+                "stored": self._ranges(SEEN).union(unseen),
                 "dead_letters": self._ranges(SET_ASIDE),
                 "announced": dropped(runs),
             }

@@ -1,8 +1,7 @@
 """Counts what was sampled against what the tables and the quarantine hold.
 
-Every sampled reading has an identity (gateway, channel, run, seq) with seq counting from 1, so a run's last
-seq per channel names all of them. How far each run got, its record in Kafka has. A thread of its own asks
-gateway, Kafka and tables: some take seconds.
+The table ``runs`` has how far each run got; ``cloud.wire.seq_accounting`` finds what is missing of it. A
+thread of its own asks gateway, Kafka and tables: some take seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,10 @@ from deltalake.exceptions import DeltaError
 
 from cloud.errors import CloudError
 from cloud.kafka.end_offsets import EndOffsets
-from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.lake.tables import LakeError, open_lake, table_locations
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX, claimed_identity
+from cloud.wire.run_records import RunRecord, Unfinished
+from cloud.wire.seq_accounting import Found, RunBalance, run_balances
 from gateway.status.client import NoStatus, fetch
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ _COUNTS: Final = {
     "alerts": "count(*) AS alerts",
     "quarantine": (
         "count(*) AS quarantined, "
-        f"count(*) FILTER (kafka_topic = '{DEAD_LETTER_TOPIC}') AS quarantined_letters"
+        f"count(*) FILTER (kafka_topic = '{DEAD_LETTER_TOPIC}') AS quarantined_dead_letters"
     ),
 }
 _SPANS: Final = """
@@ -50,6 +51,11 @@ SELECT run, channel, min(seq), max(seq) FROM (
     SELECT run, channel, seq, seq - dense_rank() OVER (PARTITION BY run, channel ORDER BY seq) AS stretch
     FROM readings WHERE gateway = ?
 ) GROUP BY run, channel, stretch
+"""
+_RUNS: Final = """
+SELECT run, state, epoch_us(reported_at) AS reported_us, map_keys(last_seq) AS channels,
+    map_values(last_seq) AS seqs, in_flight, outbox_records, previous_run, unfinished, dropped
+FROM runs WHERE gateway = ? ORDER BY started
 """
 
 
@@ -65,17 +71,26 @@ class TableCounts:
     statistics_rows: int = 0
     alerts: int = 0
     quarantined: int = 0
-    quarantined_letters: int = 0
+    quarantined_dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunAccount:
+    """What became of one run's readings, and the run's state by its last record in the lake."""
+
+    run: str
+    state: str
+    balance: RunBalance
 
 
 def sampled(accounts: Iterable[RunAccount]) -> int:
-    """How many readings the runs issued."""
-    return sum(account.sampled or 0 for account in accounts)
+    """Returns how many readings the runs issued."""
+    return sum(account.balance.sampled for account in accounts)
 
 
 def stored(accounts: Iterable[RunAccount]) -> int:
-    """How many of them are in the tables or the quarantine."""
-    return sum(account.in_kafka + account.dead_letters - account.never_sampled for account in accounts)
+    """Returns how many of the issued readings are in the tables or the quarantine."""
+    return sum(account.balance.stored - account.balance.never_sampled for account in accounts)
 
 
 class Lake:
@@ -117,27 +132,64 @@ class Lake:
                 counts |= dict(zip(found.columns, row, strict=True))
         return TableCounts(**counts)
 
-    def accounts(self, books: Books) -> list[RunAccount]:
-        """What became of each run's readings: ``in_kafka`` are those in the table, the rest as it is called.
-
-        ``books`` have the run records and nothing else. The quarantine is read where readings are missing.
-        """
+    def accounts(self) -> list[RunAccount]:
+        """Returns what became of each run's readings. The quarantine is read where readings are missing."""
         connection, present = self._open()
+        found: defaultdict[str, Found] = defaultdict(Found)
+        records: dict[str, tuple[RunRecord, int]] = {}
         with connection:
+            if "runs" in present:
+                records = self._records(connection, found)
             if "readings" in present:
                 for run, channel, first, last in connection.execute(_SPANS, [self._gateway]).fetchall():
-                    books.of(self._gateway, run).kafka[channel].add(first, last)
-            accounts = books.accounts()
+                    # A device that numbers by itself has no run record.
+                    if run in records:
+                        found[run].stored[channel].add(first, last)
+            accounts = _accounts(found, records)
             if "quarantine" not in present or stored(accounts) == sampled(accounts):
                 return accounts
             payloads = connection.execute("SELECT payload FROM quarantine").fetchall()
-        last_seq = {account.run: account.last_seq for account in accounts}
+        issued = {
+            (account.run, channel): of_channel.issued
+            for account in accounts
+            for channel, of_channel in account.balance.channels.items()
+        }
         for claimed in (claimed_identity(payload or b"") for (payload,) in payloads):
             if claimed is not None and claimed[0] == self._gateway:
                 _, channel, run, seq = claimed
-                if 1 <= seq <= last_seq.get(run, {}).get(channel, 0):
-                    books.of(self._gateway, run).dead_letters[channel].add(seq)
-        return books.accounts()
+                if 1 <= seq <= issued.get((run, channel), 0):
+                    found[run].dead_letters[channel].add(seq)
+        return _accounts(found, records)
+
+    def has_stopped(self, run: str | None) -> bool:
+        """Returns whether the run's last record is in the table."""
+        connection, present = self._open()
+        with connection:
+            if "runs" not in present:
+                return False
+            wanted = "SELECT count(*) FROM runs WHERE gateway = ? AND run = ? AND state = 'stopped'"
+            (stopped,) = connection.execute(wanted, [self._gateway, run]).fetchone() or (0,)
+            return bool(stopped)
+
+    def _records(
+        self, connection: duckdb.DuckDBPyConnection, found: Mapping[str, Found]
+    ) -> dict[str, tuple[RunRecord, int]]:
+        """Reads the run records; what they announce as dropped is added to ``found``."""
+        rows = connection.execute(_RUNS, [self._gateway])
+        names = [each[0] for each in rows.description or ()]
+        records = {}
+        for row in (dict(zip(names, values, strict=True)) for values in rows.fetchall()):
+            last_seq = dict(zip(row["channels"] or (), row["seqs"] or (), strict=True))
+            unfinished = tuple(Unfinished(**each) for each in row["unfinished"] or ())
+            record = RunRecord(
+                self._gateway, row["run"], row["state"], last_seq, row["in_flight"] or 0,
+                row["outbox_records"] or 0, row["previous_run"], unfinished=unfinished,
+            )  # fmt: skip
+            records[row["run"]] = record, row["reported_us"] or 0
+            for each in row["dropped"] or ():
+                if each["gateway"] == self._gateway:
+                    found[each["run"]].announced[each["channel"]].add(max(each["first"], 1), each["last"])
+        return records
 
     def _open(self) -> tuple[duckdb.DuckDBPyConnection, frozenset[str]]:
         """A connection and the tables there are."""
@@ -146,6 +198,13 @@ class Lake:
             return open_lake(self._root), present
         except LakeError:
             return duckdb.connect(), frozenset()
+
+
+def _accounts(found: Mapping[str, Found], records: Mapping[str, tuple[RunRecord, int]]) -> list[RunAccount]:
+    return [
+        RunAccount(run, records[run][0].state if run in records else "record lost", balance)
+        for run, balance in run_balances(found, records).items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +231,11 @@ class Observer(threading.Thread):
     ``exact``, once set, has the tables read, not only their logs.
     """
 
-    def __init__(
-        self, listen: str, offsets: EndOffsets, lake: Lake, accounts: Callable[[], Sequence[RunAccount]]
-    ) -> None:
+    def __init__(self, listen: str, offsets: EndOffsets, lake: Lake) -> None:
         super().__init__(name="observer", daemon=True)
         self._listen = listen
         self._offsets = offsets
         self._lake = lake
-        self._accounts = accounts
         self._ending = threading.Event()
         self.latest = Observation()
         self.exact = False
@@ -207,7 +263,7 @@ class Observer(threading.Thread):
             ends = self._offsets.by_topic()
         try:
             if self.exact:
-                accounts = self._accounts()
+                accounts = self._lake.accounts()
                 counts = self._lake.count()
             else:
                 counts = self._lake.glance()
@@ -230,14 +286,14 @@ def missing(seen: Observation) -> list[str]:
         return ["Kafka does not answer"]
     if accounts is None:
         return ["the tables are not counted yet"]
-    # A run's record in Kafka may be a minute old while it is going on.
+    # The record of a run that goes on may be a minute old.
     issued = status["sampled"] + sampled(each for each in accounts if each.run != status["run"])
-    letters = seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_letters
+    dead_letters = seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_dead_letters
     numbers = {
         "messages are in flight in the gateway": status.get("in_flight", 0),
         "records are in the outbox": status.get("outbox_records", 0),
         "sampled readings are in no table": issued - stored(accounts),
         "readings are not in the statistics": counts.synced - counts.covered,
-        "dead letters are not in quarantine": letters,
+        "dead letters are not in quarantine": dead_letters,
     }
     return [f"{number} {what}" for what, number in numbers.items() if number]

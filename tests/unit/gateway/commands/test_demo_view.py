@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cloud.kafka.run_accounts import RunAccount
-from gateway.commands.demo.accounting import Observation, TableCounts, missing
+from cloud.wire.number_set import NumberSet
+from cloud.wire.seq_accounting import ChannelBalance, RunBalance
+from gateway.commands.demo.accounting import Observation, RunAccount, TableCounts, missing
 from gateway.commands.demo.supervision import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
 
@@ -39,13 +40,10 @@ def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def account(run: str, stored: int, **changes: int) -> RunAccount:
-    """Of a run that has issued 30 readings."""
-    counts = dict.fromkeys(
-        ("repeats", "replayed", "dead_letters", "dropped", "expired", "pending", "unaccounted"), 0
-    )
-    counts |= {"sampled": 30, "in_kafka": stored, "never_sampled": 0} | changes
-    return RunAccount(gateway="mast", run=run, state="running", told_ms=0, last_seq={}, **counts)
+def account(run: str, stored: int, dead_letters: int = 0) -> RunAccount:
+    """A run that has issued 30 readings."""
+    counts = ChannelBalance(30, stored, dead_letters, 0, 0, 0, NumberSet())
+    return RunAccount(run, "running", RunBalance({"cup.wind_speed": counts}, 0))
 
 
 SEEN = Observation(
@@ -53,7 +51,7 @@ SEEN = Observation(
     ends={"mqtt.wind_speed": 117, "mqtt.raw": 3, "gateway.dead-letter": 2},
     counts=TableCounts(
         rows=110, distinct_rows=110, synced=110, covered=110, statistics_rows=4, alerts=1,
-        quarantined=9, quarantined_letters=2,
+        quarantined=9, quarantined_dead_letters=2,
     ),
     accounts=[account("earlier", 30), account("now", 80)],
 )  # fmt: skip
