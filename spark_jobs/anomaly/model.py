@@ -11,7 +11,7 @@ import numpy as np
 
 from spark_jobs.anomaly.features import Features, Group, Layout, Scaler
 from spark_jobs.anomaly.observations import Numbers
-from spark_jobs.errors import JobError
+from spark_jobs.platform.errors import JobError
 
 FORMAT: Final = 1
 _ARRAYS: Final = ("edges", "scales", "absence")

@@ -18,7 +18,7 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 
 from spark_jobs.anomaly.model import ModelError, Packed
-from spark_jobs.files import Files
+from spark_jobs.platform.files import Files
 
 log = logging.getLogger("fieldgate.jobs.models")
 

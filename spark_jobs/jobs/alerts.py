@@ -35,13 +35,13 @@ from spark_jobs.alerting.engine import Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.notifications import Notifier, closing, merged_row
 from spark_jobs.alerting.rules import DEFAULT_RULES, Anomaly, Cloned, Pair, Recovery, Rule, Rules, load_rules
-from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.frames import dicts_of, rows_frame
-from spark_jobs.intervals import SECOND_US, now_us
-from spark_jobs.metrics import STATE_ROWS
-from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, PRESENCE, STATISTICS, Table
-from spark_jobs.session import small_batch_session, task_slots
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.frames import dicts_of, rows_frame
+from spark_jobs.platform.intervals import SECOND_US, now_us
+from spark_jobs.platform.metrics import STATE_ROWS
+from spark_jobs.platform.schemas import ALERTS, ANOMALIES, CHANNELS, PRESENCE, STATISTICS, Table
+from spark_jobs.platform.session import small_batch_session, task_slots
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sinks.reading_schemas import ReadingSchemas

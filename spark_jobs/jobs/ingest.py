@@ -8,10 +8,10 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs import metrics
-from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
-from spark_jobs.session import task_slots
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.schemas import QUARANTINE, READINGS, SEEN
+from spark_jobs.platform.session import task_slots
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.sources.kafka import kafka_records

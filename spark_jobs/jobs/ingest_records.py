@@ -16,11 +16,11 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 
 from cloud.wire.identities import Identities
-from spark_jobs import metrics
-from spark_jobs.intervals import moment_of
-from spark_jobs.schemas import MESSAGES, QUARANTINE
-from spark_jobs.session import small_batch_session, task_slots
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.intervals import moment_of
+from spark_jobs.platform.schemas import MESSAGES, QUARANTINE
+from spark_jobs.platform.session import small_batch_session, task_slots
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import write_once, writing_as
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.records import RecordSink, reasons_frame

@@ -19,10 +19,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from spark_jobs.frames import computed, empty_frame, few_of, kept
-from spark_jobs.intervals import DAY_US, FOREVER_US, SECOND_US, day_of
-from spark_jobs.schemas import CHANNELS, OWED, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import computed, empty_frame, few_of, kept
+from spark_jobs.platform.intervals import DAY_US, FOREVER_US, SECOND_US, day_of
+from spark_jobs.platform.schemas import CHANNELS, OWED, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, write
 from spark_jobs.sinks.statistics import delete_missing, merge_statistics
 from spark_jobs.transforms.missing import (

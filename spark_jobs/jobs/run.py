@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from spark_jobs.metrics import serving
-from spark_jobs.registry import STREAMING, load
-from spark_jobs.session import running_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.metrics import serving
+from spark_jobs.platform.registry import STREAMING, load
+from spark_jobs.platform.session import running_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.streaming.batch_gate import BatchGate
 from spark_jobs.streaming.query import Job, start_query
 from spark_jobs.streaming.query_metrics import ProgressMetrics

@@ -24,12 +24,12 @@ from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from cloud.wire.number_set import NumberSet
-from spark_jobs.frames import computed, empty_frame, few_of, kept, one_of
-from spark_jobs.intervals import SECOND_US, day_of, moment_of, now_us
 from spark_jobs.jobs.missing_intervals import MissingIntervals
-from spark_jobs.schemas import READINGS, STATISTICS, columns
-from spark_jobs.session import plan_for, small_batch_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import computed, empty_frame, few_of, kept, one_of
+from spark_jobs.platform.intervals import SECOND_US, day_of, moment_of, now_us
+from spark_jobs.platform.schemas import READINGS, STATISTICS, columns
+from spark_jobs.platform.session import plan_for, small_batch_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes
 from spark_jobs.sinks.statistics import Progress, close_left, merge_statistics
 from spark_jobs.streaming.query import Job, Source, Timer

@@ -20,8 +20,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from cloud.wire.channel_records import ChannelRecord
 from spark_jobs.maintenance.table_files import Part, parts
-from spark_jobs.schemas import CHANNELS, READINGS, RECALIBRATIONS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.schemas import CHANNELS, READINGS, RECALIBRATIONS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sinks.retry import retried

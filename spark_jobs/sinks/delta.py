@@ -13,10 +13,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.errors import JobError
-from spark_jobs.frames import dicts_of
-from spark_jobs.schemas import Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.frames import dicts_of
+from spark_jobs.platform.schemas import Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.retry import retried
 
 log = logging.getLogger("fieldgate.jobs.changes")

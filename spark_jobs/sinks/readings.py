@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.identities import NOBODY, Identities
-from spark_jobs.frames import rows_frame
-from spark_jobs.intervals import FOREVER_US
-from spark_jobs.schemas import READINGS, SEEN, columns
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.intervals import FOREVER_US
+from spark_jobs.platform.schemas import READINGS, SEEN, columns
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, overwrite_once, rows_after, write_once
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.reading_schemas import ReadingSchemas

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import IDENTITIES_TOPIC, NOBODY, Identities, Identity, IdentityRecord
-from spark_jobs.errors import JobError
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.settings import Settings
 
 log = logging.getLogger("fieldgate.jobs.identities")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.kafka_access import require_access
-from spark_jobs.settings import Settings
+from spark_jobs.platform.kafka_access import require_access
+from spark_jobs.platform.settings import Settings
 
 
 def kafka_records(spark: SparkSession, settings: Settings, pattern: str, max_records: int) -> DataFrame:

@@ -18,8 +18,8 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from spark_jobs.alerting.engine import PARTS
-from spark_jobs.errors import JobError
-from spark_jobs.files import Files
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.files import Files
 
 _VERSION: Final = 2
 _KEPT: Final = 2 * PARTS

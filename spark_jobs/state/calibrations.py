@@ -12,8 +12,8 @@ from typing import Any, Final
 from cloud.wire.channel_records import ChannelRecord
 from cloud.wire.number_set import NumberSet
 from cloud.wire.quantities import QUANTITIES
-from spark_jobs.errors import JobError
-from spark_jobs.intervals import FOREVER_US
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.intervals import FOREVER_US
 from spark_jobs.transforms.recalibrate import Linear
 from spark_jobs.transforms.records import channel_row
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from spark_jobs.errors import JobError
+from spark_jobs.platform.errors import JobError
 
 Batch = Callable[[DataFrame, int], None]
 

@@ -18,12 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs import metrics
-from spark_jobs.errors import JobError
-from spark_jobs.frames import rows_frame
-from spark_jobs.intervals import moment_of, now_us
-from spark_jobs.schemas import QUARANTINE, Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.intervals import moment_of, now_us
+from spark_jobs.platform.schemas import QUARANTINE, Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sources.identities import IdentitySource
 from spark_jobs.streaming.batch_gate import BatchGate

@@ -17,8 +17,8 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs import metrics
-from spark_jobs.files import Files
+from spark_jobs.platform import metrics
+from spark_jobs.platform.files import Files
 from spark_jobs.sinks.delta import table_version
 from spark_jobs.streaming.checkpoint import VERSION_ENDED
 

@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cloud.backoff import backoff_s
-from spark_jobs import metrics
-from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.kafka_access import refusal_in
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.kafka_access import refusal_in
+from spark_jobs.platform.settings import Settings
 from spark_jobs.streaming.batch_gate import PATIENCE_S, BatchGate
 from spark_jobs.streaming.query import Job, start_query
 from spark_jobs.streaming.query_metrics import ProgressMetrics

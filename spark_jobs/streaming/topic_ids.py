@@ -15,10 +15,10 @@ import time
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.errors import JobError
-from spark_jobs.files import Files
-from spark_jobs.kafka_access import require_access
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.kafka_access import require_access
+from spark_jobs.platform.settings import Settings
 
 log = logging.getLogger("fieldgate.jobs")
 

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, functions as F
 
 from cloud.wire.reading_records import CHANNEL_ID, GATEWAY_ID, RUN_ID
-from spark_jobs.schemas import MESSAGES
+from spark_jobs.platform.schemas import MESSAGES
 
 _SEQ: Final = "[1-9][0-9]{0,18}"
 _TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)"

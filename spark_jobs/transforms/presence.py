@@ -26,8 +26,8 @@ from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import claimed_identity
 from cloud.wire.run_records import ENDS, RunRecord, Unfinished
 from cloud.wire.status_records import OFFLINE, ONLINE
-from spark_jobs.frames import row_by_row
-from spark_jobs.schemas import PRESENCE, columns
+from spark_jobs.platform.frames import row_by_row
+from spark_jobs.platform.schemas import PRESENCE, columns
 from spark_jobs.transforms.dedupe import joined_ranges
 from spark_jobs.transforms.packing import IDENTITY
 from spark_jobs.transforms.statistics import timely

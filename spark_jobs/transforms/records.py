@@ -23,8 +23,8 @@ from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES
 from cloud.wire.run_records import ENDS, RunRecord
 from cloud.wire.site_records import parse_site
 from cloud.wire.status_records import parse_status
-from spark_jobs.intervals import day_of
-from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, SITES, STATUS, Table, columns
+from spark_jobs.platform.intervals import day_of
+from spark_jobs.platform.schemas import CHANNELS, QUARANTINE, RUNS, SITES, STATUS, Table, columns
 from spark_jobs.transforms.dedupe import RECORD, as_quarantined
 from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status, revised
 from spark_jobs.transforms.messages import header, place, senders, utf8

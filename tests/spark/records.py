@@ -14,8 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from cloud.wire.avro_readings import SCHEMA, head, to_avro
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading, encode_reading
-from spark_jobs.schemas import READINGS, Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform.schemas import READINGS, Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.transforms.validate import parse_batch
 

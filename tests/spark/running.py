@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.streaming.batch_gate import Batch, BatchGate
 from spark_jobs.streaming.query import Job, Source, start_query
 

@@ -25,7 +25,7 @@ from cloud.dashboard.views.request import Request, open_view
 from cloud.importing.command import run
 from cloud.masts.numbers import series, summary
 from cloud.masts.reading import LakeReader
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from spark_jobs.transforms.mast_values import MountedChannel, mast_values
 from tests.support.fleet_lake import write
 

@@ -20,7 +20,7 @@ from gateway.forwarding.reading_format import ReadingFormat
 from gateway.ports import REPLAYED, Record
 from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob
 from spark_jobs.jobs.replay import ReplayedPeriod, replay_quarantine
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.sources.samples import collect_samples
 from spark_jobs.streaming.lease import Lease

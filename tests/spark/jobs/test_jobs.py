@@ -26,7 +26,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
 from tests.spark.programs import QUICK
 from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of

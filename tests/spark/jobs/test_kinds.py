@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cloud.wire.reading_records import Reading
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
 from tests.spark.jobs.test_jobs import M, store
 from tests.spark.records import START_US, reading, rows_of

@@ -14,11 +14,11 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from cloud.wire.reading_records import Reading
-from spark_jobs.intervals import DAY_US
 from spark_jobs.jobs import missing_intervals
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import CHANNELS, READINGS, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.intervals import DAY_US
+from spark_jobs.platform.schemas import CHANNELS, READINGS, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.statistics import merge_statistics
 from tests.spark.records import START_US, append_readings, append_rows, contents, reading, rows_of
 from tests.spark.running import run_to_end

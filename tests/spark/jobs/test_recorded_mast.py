@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from cloud.local.process import free_port
 from spark_jobs.jobs.mast import MastJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from tests.spark.running import run_to_end
 from tests.support.fleet_lake import reader_of
 from tests.support.recorded_views import MAST, Comparison, import_recording

@@ -13,10 +13,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.intervals import now_us
 from spark_jobs.jobs import missing_intervals, statistics
-from spark_jobs.schemas import READINGS, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.intervals import now_us
+from spark_jobs.platform.schemas import READINGS, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.statistics import Progress
 from spark_jobs.transforms.statistics import interval_statistics

@@ -25,14 +25,14 @@ from cloud.lake.query import run as query
 from cloud.lake.tables import LakeError, open_lake
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port
-from spark_jobs import s3
-from spark_jobs.errors import SettingsError
-from spark_jobs.files import Files
 from spark_jobs.jobs import train
 from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob
-from spark_jobs.schemas import SEEN
-from spark_jobs.session import find_jars
-from spark_jobs.settings import Settings, parse_command, parse_run
+from spark_jobs.platform import s3
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.schemas import SEEN
+from spark_jobs.platform.session import find_jars
+from spark_jobs.platform.settings import Settings, parse_command, parse_run
 from spark_jobs.sinks.delta import FencedError, ensure_table, fence, write_once
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.streaming.lease import Lease, LeaseTakenError

@@ -22,7 +22,7 @@ from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.ingest_records import RecordsJob
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from tests.spark.records import rows_of
 from tests.spark.running import run_to_end
 from tests.support.config import config_text, cup, dht

@@ -25,7 +25,7 @@ from cloud.wire.identities import IdentityRecord, Step, gateway_key
 from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from spark_jobs.jobs import replay
-from spark_jobs.settings import parse_command
+from spark_jobs.platform.settings import parse_command
 from tests.spark.programs import Program
 from tests.spark.records import reading
 from tests.spark.running import QUICK_JAVA, QUICK_PLANS

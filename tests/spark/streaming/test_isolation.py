@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
-from spark_jobs import metrics
 from spark_jobs.alerting.engine import Engine
 from spark_jobs.jobs import anomaly, ingest_records, mast, statistics
 from spark_jobs.jobs.alerts import AlertsJob
@@ -24,8 +23,9 @@ from spark_jobs.jobs.ingest_records import RecordsJob
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import RUNS, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.schemas import RUNS, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.streaming.query import Job
 from tests.spark.records import append_readings, append_rows, identities, reading, rows_of

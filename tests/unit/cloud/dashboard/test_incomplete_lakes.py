@@ -20,7 +20,7 @@ from cloud.importing.command import run
 from cloud.masts.mast import details
 from cloud.masts.numbers import summary
 from cloud.masts.reading import Frame, LakeReader
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write
 from tests.support.logger_files import MAPPING, file_in, lines, mapping_in
 

@@ -14,7 +14,7 @@ from cloud.dashboard.views.drawn import draw
 from cloud.dashboard.views.request import Request, open_view
 from cloud.masts.numbers import rain, series
 from cloud.masts.reading import Frame, LakeReader
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write
 
 OFFSET = pd.Timedelta(minutes=345)

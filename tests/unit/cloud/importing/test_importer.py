@@ -19,7 +19,7 @@ from cloud.importing import tables
 from cloud.importing.command import run
 from cloud.importing.tables import Table
 from cloud.lake.tables import open_lake
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, SAMPLES, asked, file_in, imported, lines, mapping_in
 from tests.support.servers import shared_data

@@ -16,7 +16,7 @@ from cloud.lake.cleaning import Mark, add, marks, read_csv, withdraw
 from cloud.lake.cleaning_command import run
 from cloud.lake.query import run as query
 from cloud.lake.tables import LakeError, Lakes, open_lake
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, file_in, imported, lines
 

@@ -22,7 +22,7 @@ from cloud.report.markup import number, percent
 from cloud.report.month import Month, intervals_in
 from cloud.report.page import read_report, write_page
 from cloud.report.sections import SECTIONS, Report
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write, write_fleet
 
 END: Final = datetime(2026, 11, 21, tzinfo=UTC)

@@ -19,7 +19,7 @@ from cloud.report import figures
 from cloud.report.figures import HELD, MonthView
 from cloud.report.month import Month
 from cloud.report.page import read_report
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write
 from tests.support.servers import shared_data
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gateway.commands.demo.layout import Layout
 from gateway.commands.demo.options import Options, add_arguments
-from spark_jobs.settings import Settings, parse_run
+from spark_jobs.platform.settings import Settings, parse_run
 
 
 def jobs_run(tmp_path: Path, *arguments: str) -> Settings:

@@ -16,8 +16,8 @@ from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.fields import parse_time
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC
-from spark_jobs.errors import SettingsError
-from spark_jobs.registry import COMMANDS, STREAMING, load
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.registry import COMMANDS, STREAMING, load
 
 if TYPE_CHECKING:
     from cloud.config import CloudConfig, KafkaConfig, RegistryConfig, StoreConfig

@@ -17,13 +17,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from cloud.local.process import shared_classes
-from spark_jobs import s3
-from spark_jobs.errors import SettingsError
-from spark_jobs.package import write_package
-from spark_jobs.registry import STREAMING
-from spark_jobs.settings import Settings
+from spark_jobs.platform import s3
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.package import write_package
+from spark_jobs.platform.registry import STREAMING
+from spark_jobs.platform.settings import Settings
 
-_PACKAGE: Final = Path(__file__).resolve().parent
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 _PROJECT: Final = _PACKAGE.parent
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _SECRETS: Final = "(?i)secret|passw|passphrase|token|access[.]?key|jaas|keystore|truststore|private key"

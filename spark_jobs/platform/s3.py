@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from cloud.errors import CloudError
 from cloud.lake.object_store import in_words, is_s3
-from spark_jobs.errors import SettingsError
-from spark_jobs.files import Files
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.settings import Settings
 
 LOG_STORE: Final = "fieldgate.ConditionalPutLogStore"
 _IMPLEMENTATION: Final = "spark.delta.logStore.s3a.impl"

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from cloud.kafka.listener_probe import listener_fault
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import READING_TOPIC_PREFIX
-from spark_jobs.errors import JobError
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.settings import Settings
 
 _PATIENCE_MS: Final = "10000"
 _NAMED: Final = 8

@@ -20,7 +20,7 @@ A job may be several queries, each a class, separated by spaces, in the order in
 
 COMMANDS: Final[dict[str, str]] = {
     "maintain": "spark_jobs.jobs.maintain",
-    "package": "spark_jobs.package",
+    "package": "spark_jobs.platform.package",
     "recalibrate": "spark_jobs.jobs.recalibrate",
     "replay": "spark_jobs.jobs.replay",
     "train": "spark_jobs.jobs.train",
