@@ -45,8 +45,7 @@ from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
-from spark_jobs.sources.identities import IdentitySource
-from spark_jobs.sources.kafka import kafka_records
+from spark_jobs.sources.kafka import IdentitySource, kafka_records
 from spark_jobs.sources.samples import anomaly_rows, collect_samples, presence_rows, recovery_rows
 from spark_jobs.state.alert_state import StateFiles
 from spark_jobs.streaming.query import Job, Source, Timer, query_id

@@ -16,9 +16,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.anomaly.model import ModelError, Packed
+from spark_jobs.anomaly.model import ModelError, ModelStore, Packed
 from spark_jobs.anomaly.scoring import ready
-from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.platform.files import Files
 from spark_jobs.platform.frames import kept
 from spark_jobs.platform.schemas import ANOMALIES, STATISTICS

@@ -29,8 +29,7 @@ from spark_jobs.platform.settings import Settings, moment_us
 from spark_jobs.sinks.quarantine import release
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.sources.identities import IdentitySource
-from spark_jobs.sources.kafka import kafka_between
+from spark_jobs.sources.kafka import IdentitySource, kafka_between
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.transforms.dedupe import RECORD
 from spark_jobs.transforms.packing import packed, readings_of

@@ -18,11 +18,14 @@ from spark_jobs.platform.metrics import serving
 from spark_jobs.platform.registry import STREAMING, load
 from spark_jobs.platform.session import running_session
 from spark_jobs.platform.settings import Settings
-from spark_jobs.streaming.batch_gate import BatchGate
-from spark_jobs.streaming.query import Job, start_query
-from spark_jobs.streaming.query_metrics import ProgressMetrics
-from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped
-from spark_jobs.streaming.topic_ids import TopicsRecreatedError
+from spark_jobs.streaming.query import BatchGate, Job, TopicsRecreatedError, start_query
+from spark_jobs.streaming.supervisor import (
+    ProgressMetrics,
+    QueryFailedError,
+    Supervised,
+    reason_of,
+    run_until_stopped,
+)
 
 log = logging.getLogger("fieldgate.jobs")
 

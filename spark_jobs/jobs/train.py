@@ -18,9 +18,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.anomaly.features import CONTEXT_LIMIT, SD_FLOOR_MPS, SPEED_FLOOR_MPS
-from spark_jobs.anomaly.model import Model, Packed, unpack
+from spark_jobs.anomaly.model import Model, ModelStore, Packed, unpack
 from spark_jobs.anomaly.observations import LEAST_RECOVERY, WINDOW
-from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.anomaly.training import FOLDS, HIDDEN_UNITS, Choices, TooLittleDataError
 from spark_jobs.platform import s3
 from spark_jobs.platform.errors import JobError, SettingsError

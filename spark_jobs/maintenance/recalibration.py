@@ -22,9 +22,8 @@ from cloud.wire.channel_records import ChannelRecord
 from spark_jobs.maintenance.table_files import Part, parts
 from spark_jobs.platform.schemas import CHANNELS, READINGS, RECALIBRATIONS
 from spark_jobs.platform.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, write
+from spark_jobs.sinks.delta import ensure_table, retried, write
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sinks.retry import retried
 from spark_jobs.state.calibrations import (
     CalibrationError,
     Certificate,

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, Final
 
 STREAMING: Final = {
-    "ingest": "spark_jobs.jobs.ingest_records:RecordsJob spark_jobs.jobs.ingest:IngestJob",
+    "ingest": "spark_jobs.jobs.ingest:RecordsJob spark_jobs.jobs.ingest:IngestJob",
     "statistics": "spark_jobs.jobs.statistics:StatisticsJob",
     "mast": "spark_jobs.jobs.mast:MastJob",
     "presence": "spark_jobs.jobs.presence:PresenceJob",

@@ -1,25 +1,66 @@
-"""Delta tables: creation, appends that happen once, versions, what changes."""
+"""Delta tables: creation, appends that happen once, versions, what changes, retries of what conflicts.
+
+Each table has one writer job, but ``maintain``, ``replay`` and ``recalibrate`` work beside it. The second of
+two commits that read or replace the same file is refused as a whole (Delta's optimistic concurrency). Appends
+that read nothing never conflict.
+"""
 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, TypeVar
 
+# Without it conflicts come as plain Py4JJavaError: it has PySpark convert them.
+import delta.exceptions.captured  # noqa: F401
+from delta import exceptions
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from cloud.backoff import backoff_s
 from spark_jobs.platform.errors import JobError
 from spark_jobs.platform.frames import dicts_of
 from spark_jobs.platform.schemas import Table
 from spark_jobs.platform.settings import Settings
-from spark_jobs.sinks.retry import retried
 
-log = logging.getLogger("fieldgate.jobs.changes")
+log = logging.getLogger("fieldgate.jobs.delta")
+
+CONFLICTS: Final = (
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+)
+"""Not ConcurrentTransactionException: two jobs with one app id are a mistake, not a matter of patience."""
+
+_ATTEMPTS: Final = 8
+"""Within 13 s. A compaction commits once and is done with these files: the second nearly always succeeds."""
+
+_T = TypeVar("_T")
+
+
+def retried(step: Callable[[], _T], what: str, sleep: Callable[[float], None] = time.sleep) -> _T:
+    """The result of ``step``, done again where another commit came before its own.
+
+    ``step`` reads the table each time. Raises the last conflict.
+    """
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return step()
+        except CONFLICTS as conflict:
+            # Two that wait equally long would meet again.
+            pause_s = backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            figures = what, attempt, pause_s, type(conflict).__name__
+            log.info("event=delta.conflict what=%s attempt=%d wait_s=%.2f kind=%s", *figures)
+            sleep(pause_s)
+    return step()
 
 
 class FencedError(JobError):

@@ -36,8 +36,7 @@ from spark_jobs.platform.session import spark_session
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.streaming.batch_gate import BatchGate
-from spark_jobs.streaming.query import start_query
+from spark_jobs.streaming.query import BatchGate, start_query
 from tests.bench.figures import cpu_s
 from tests.bench.page import PROJECT
 from tests.faults.results import source_commit

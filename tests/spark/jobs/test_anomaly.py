@@ -17,8 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark_jobs.anomaly.model import Packed
-from spark_jobs.anomaly.store import ModelStore
+from spark_jobs.anomaly.model import ModelStore, Packed
 from spark_jobs.anomaly.training import Choices, train
 from spark_jobs.jobs.anomaly import AnomalyJob, CurrentModels
 from spark_jobs.jobs.train import train_models

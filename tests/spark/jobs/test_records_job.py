@@ -22,8 +22,7 @@ from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from cloud.wire.reading_records import dead_letter, encode_dead_letter, encode_reading, reading_key
 from cloud.wire.site_records import SiteRecord, encode_site
 from cloud.wire.status_records import StatusRecord, encode_status
-from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.ingest_records import RecordsJob
+from spark_jobs.jobs.ingest import IngestJob, RecordsJob
 from spark_jobs.platform.settings import Settings
 from tests.spark.records import KAFKA_US, START_US, contents, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end

@@ -13,7 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.jobs import missing_intervals, statistics
+from spark_jobs.jobs import statistics
 from spark_jobs.platform.intervals import now_us
 from spark_jobs.platform.schemas import READINGS, STATISTICS
 from spark_jobs.platform.settings import Settings
@@ -266,7 +266,7 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
         pytest.skip("only with --full: a minute each")
     places: dict[str, tuple[Any, str]] = {
         "merge": (statistics, "merge_statistics"),
-        "missing": (missing_intervals, "merge_statistics"),
+        "missing": (statistics.MissingIntervals, "_merge"),
         "state": (Progress, "add"),
     }
     twin = "twin.wind_speed"

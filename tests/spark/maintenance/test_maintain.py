@@ -37,10 +37,9 @@ from spark_jobs.platform.intervals import TIMES
 from spark_jobs.platform.schemas import ALERTS, QUARANTINE, READINGS, RECALIBRATIONS, RUNS, Table
 from spark_jobs.platform.session import small_batch_session
 from spark_jobs.platform.settings import Settings, parse_command
-from spark_jobs.sinks.delta import ensure_table, table_changes, table_version
+from spark_jobs.sinks.delta import ensure_table, retried, table_changes, table_version
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.sinks.retry import retried
 from spark_jobs.streaming.query import Source
 from spark_jobs.streaming.supervisor import reason_of
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of

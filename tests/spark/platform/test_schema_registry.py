@@ -18,8 +18,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.registry import NotRegistered, Registry, RegistryAccess, RegistryError
 from cloud.wire.avro_readings import SCHEMA, is_avro
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.ingest_records import RecordsJob
+from spark_jobs.jobs.ingest import IngestJob, RecordsJob
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.platform.settings import Settings
