@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cloud.backoff import backoff_s
 from spark_jobs.platform.errors import JobError
 from spark_jobs.platform.frames import dicts_of
+from spark_jobs.platform.java import java_frame, java_of, java_session
 from spark_jobs.platform.schemas import Table
 from spark_jobs.platform.settings import Settings
 
@@ -108,8 +109,7 @@ def _refuse_other_columns(spark: SparkSession, location: str, table: Table) -> N
 
 
 def _delta_log(spark: SparkSession, location: str) -> Any:
-    jvm: Any = spark._jvm
-    return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    return java_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), location)
 
 
 def snapshot(spark: SparkSession, location: str, *, update: bool = False) -> Any:
@@ -117,8 +117,7 @@ def snapshot(spark: SparkSession, location: str, *, update: bool = False) -> Any
     log = _delta_log(spark, location)
     if not update:
         return log.unsafeVolatileSnapshot()
-    jvm: Any = spark._jvm
-    nothing = jvm.scala.Option.empty()
+    nothing = java_of(spark).scala.Option.empty()
     return log.update(False, nothing, nothing)
 
 
@@ -224,7 +223,7 @@ def fence(spark: SparkSession, location: str, app: str, number: int) -> None:
 
 def _commit(spark: SparkSession, location: str, app: str, number: int, rows: DataFrame | None = None) -> int:
     """One commit under a number of the app, where there is none under it yet; the version that has it."""
-    jvm: Any = spark._jvm
+    jvm = java_of(spark)
     delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
     transaction = _delta_log(spark, location).startTransaction(nothing, nothing)
     # Marked as read, so that another commit of the app meanwhile is a conflict. Delta's own options for it
@@ -240,7 +239,7 @@ def _commit(spark: SparkSession, location: str, app: str, number: int, rows: Dat
     if rows is not None:
         append = jvm.org.apache.spark.sql.SaveMode.Append
         operation = getattr(delta, "DeltaOperations$Write")(append, nothing, nothing, nothing)
-        actions = transaction.writeFiles(rows._jdf).appendedAll(actions)
+        actions = transaction.writeFiles(java_frame(rows)).appendedAll(actions)
     return int(transaction.commit(actions, operation))
 
 
@@ -250,8 +249,7 @@ def _refuse_fenced(spark: SparkSession, location: str, known: Any, app: str, num
     checksum = known.checksumOpt()
     marks = checksum.get().setTransactions() if checksum.isDefined() else checksum
     marks = marks.get() if marks.isDefined() else known.setTransactions()
-    jvm: Any = spark._jvm
-    marks = jvm.scala.jdk.javaapi.CollectionConverters.asJava(marks)
+    marks = java_of(spark).scala.jdk.javaapi.CollectionConverters.asJava(marks)
     last = max((int(mark.version()) for mark in marks if mark.appId() == app), default=number - 1)
     if last > number:
         raise FencedError(

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import IDENTITIES_TOPIC, NOBODY, Identities, Identity, IdentityRecord
 from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.java import java_of
 from spark_jobs.platform.kafka_access import require_access
 from spark_jobs.platform.settings import Settings
 
@@ -88,7 +89,7 @@ class IdentitySource:
     """
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
-        self._java: Any = spark._jvm
+        self._java = java_of(spark)
         self._settings = settings
         self._lock = threading.Lock()
         self._consumer: Any = None

@@ -29,6 +29,7 @@ from cloud.backoff import backoff_s
 from spark_jobs.platform import metrics
 from spark_jobs.platform.errors import JobError, SettingsError
 from spark_jobs.platform.files import Files
+from spark_jobs.platform.java import is_stopped
 from spark_jobs.platform.kafka_access import refusal_in
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import table_version
@@ -247,7 +248,7 @@ class Supervised:
 def _ended(spark: SparkSession) -> bool:
     """Whether Spark is no more: its context stopped, or its JVM died."""
     try:
-        return bool(spark.sparkContext._jsc.sc().isStopped())
+        return is_stopped(spark)
     except (Py4JError, OSError):
         return True
 
