@@ -172,9 +172,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _rules(text: str) -> str:
     """The path of a file of valid rules: checked here, because Spark takes seconds to start."""
     # Imported only now: other jobs need no pydantic.
-    from spark_jobs.alerting.rules import load_rules
-
-    load_rules(Path(text))
+    load("spark_jobs.alerting.rules:load_rules")(Path(text))
     return str(Path(text).resolve())
 
 
