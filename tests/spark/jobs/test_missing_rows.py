@@ -17,7 +17,7 @@ from spark_jobs.jobs.statistics import MissingIntervals, StatisticsJob
 from spark_jobs.platform.intervals import DAY_US
 from spark_jobs.platform.schemas import CHANNELS, READINGS, STATISTICS
 from spark_jobs.platform.settings import Settings
-from tests.spark.records import START_US, append_readings, append_rows, contents, reading, rows_of
+from tests.spark.records import START_US, append_readings, append_rows, reading, rows_of
 from tests.spark.running import run_to_end
 
 M = 60_000_000
@@ -62,53 +62,6 @@ def rows(settings: Settings) -> dict[str, dict[int, tuple[int, float, int]]]:
         at = (round(row["interval_start"].timestamp() * 1e6) - START_US) // M
         found.setdefault(row["channel"], {})[at] = (row["count"], row["expected"], row["version"])
     return found
-
-
-def test_missing_intervals_follow_readings_and_records(
-    spark: SparkSession, settings: Settings, full: bool
-) -> None:
-    if not full:
-        pytest.skip("only with --full: test_missing.py compares many masts' rows with the definition")
-    first = [minute(0, CUP), minute(2, CUP), minute(6, CUP), minute(0, BARO)]
-    run(spark, settings, first)
-    missing = (0, 60.0, 1)
-    assert rows(settings) == {
-        CUP: {at: missing if at not in (0, 2, 6) else (1, 60.0, 1) for at in range(7)},
-        BARO: {0: (1, 60.0, 1), **dict.fromkeys(range(1, 7), missing)},
-    }
-    row = next(
-        each for each in rows_of(settings, "statistics") if (each["channel"], each["count"]) == (CUP, 0)
-    )
-    assert (row["recovery"], row["quality"], row["avg"], row["quantity"]) == (0.0, 9, None, "wind_speed")
-
-    # The cup was out of the config for a while, the thermometer until the end; a vane never sent anything.
-    store(spark, settings, CUP, (0, 1.5), (2, None))
-    store(spark, settings, BARO, (0, 3.5))
-    store(spark, settings, VANE, (3.5, None))
-    late = [minute(4, CUP, period_ms=2000)]
-    run(spark, settings, late)
-    corrected = {
-        CUP: {
-            0: (1, 60.0, 1),
-            2: (1, 60.0, 1),
-            3: missing,
-            4: (1, 30.0, 2),
-            5: (0, 30.0, 2),
-            6: (1, 60.0, 1),
-        },
-        BARO: {0: (1, 60.0, 1), 1: missing, 2: missing},
-        VANE: dict.fromkeys((4, 5, 6), (0, 30.0, 1)),
-    }
-    assert rows(settings) == corrected
-
-    # All at once, on a lake that knew the records from the beginning: the same rows but for the versions.
-    before = contents(settings, "statistics")
-    settings = replace(settings, lake=settings.lake + "-2", checkpoints=settings.checkpoints + "-2")
-    store(spark, settings, CUP, (0, 1.5), (2, None))
-    store(spark, settings, BARO, (0, 3.5))
-    store(spark, settings, VANE, (3.5, None))
-    run(spark, settings, [*late, *reversed(first)])
-    assert contents(settings, "statistics") == before
 
 
 def test_what_retention_has_dropped_stays_away_and_changes_before_a_lost_state_are_followed(
