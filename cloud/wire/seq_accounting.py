@@ -1,8 +1,7 @@
 """What is missing of a gateway's runs, channel by channel: pending as far as the gateway reports it, or lost.
 
 A run's seq counts from 1 in each channel, so the last seq names all of its readings. The table ``presence``
-and the demo's end go by this one definition. Pure: no I/O, no clock. Memory grows with the gaps, not the
-readings.
+goes by this definition. Pure: no I/O, no clock. Memory grows with the gaps, not the readings.
 """
 
 from __future__ import annotations
@@ -70,43 +69,13 @@ class ChannelBalance:
 
 @dataclass(frozen=True, slots=True)
 class RunBalance:
-    """What became of one run's readings: ``stored + dropped + pending + lost == sampled + never_sampled``.
+    """What became of one run's readings.
 
     ``held`` is how many of the channels' ``settled`` readings the gateway reports that it still has.
     """
 
     channels: Mapping[str, ChannelBalance]
     held: int
-
-    @property
-    def sampled(self) -> int:
-        """How many readings the run is known to have issued."""
-        return sum(each.issued for each in self.channels.values())
-
-    @property
-    def stored(self) -> int:
-        """How many readings arrived, as readings or as dead letters."""
-        return sum(each.stored + each.dead_letters for each in self.channels.values())
-
-    @property
-    def dropped(self) -> int:
-        """How many readings are announced as dropped, and didn't arrive by another way."""
-        return sum(each.dropped for each in self.channels.values())
-
-    @property
-    def pending(self) -> int:
-        """How many missing readings are on their way or in the gateway's outbox."""
-        return sum(each.issuing for each in self.channels.values()) + self.held
-
-    @property
-    def lost(self) -> int:
-        """How many readings are nowhere."""
-        return _settled_of(self.channels) - self.held
-
-    @property
-    def never_sampled(self) -> int:
-        """How many readings are beyond what the stopped run issued."""
-        return sum(each.never_sampled for each in self.channels.values())
 
 
 def run_balances(found: Mapping[str, Found], known: Known) -> dict[str, RunBalance]:
@@ -169,7 +138,7 @@ def _channel_balances(
     return balances
 
 
-def _settled_of(balances: Mapping[str, ChannelBalance]) -> int:
+def settled_of(balances: Mapping[str, ChannelBalance]) -> int:
     """How many readings of a run are missing that were issued long ago."""
     return sum(len(each.settled) for each in balances.values())
 
@@ -187,7 +156,7 @@ def _held_of_runs(
         in_flight, stored = known[current][0].in_flight, known[current][0].outbox_records
     held = {}
     for run in reversed(in_order(balances.keys(), known)):
-        settled = _settled_of(balances[run])
+        settled = settled_of(balances[run])
         flying = min(settled, in_flight if run == current else 0)
         waiting = min(settled - flying, stored)
         stored -= waiting

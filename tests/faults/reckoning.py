@@ -78,13 +78,12 @@ class Reckoning:
                 for seq in range(1, last + 1)
             }
             missing = known - self.kafka - self.dead_letters - self.dropped
-            balance = account.balance
-            assert sum(each.stored for each in balance.channels.values()) == arrived[account.run]
+            assert sum(each.stored for each in account.balance.channels.values()) == arrived[account.run]
             if account.state is not None:
-                assert balance.sampled == len(known)
-                assert balance.pending + balance.lost == len(missing), account
+                assert account.sampled == len(known)
+                assert account.pending + account.lost == len(missing), account
                 # The outbox holds more than readings, and its count may be as old as the record.
-                assert balance.lost <= len(missing - self.outbox), account
+                assert account.lost <= len(missing - self.outbox), account
             if account.state == "stopped":
                 of_run = {identity for identity in self.sampled if identity[2] == account.run}
                 assert known == of_run, account

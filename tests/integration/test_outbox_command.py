@@ -295,8 +295,8 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     # Its record in the run ledger shows that nothing waits any more.
     accounts = read_accounts(kafka.bootstrap_servers, [place.topic]).of(place.gateway)
     runs = {account.run: account for account in accounts}
-    assert runs.pop("r1").balance.stored == 1000
-    assert [(account.state, account.balance.sampled) for account in runs.values()] == [("stopped", 0)]
+    assert runs.pop("r1").stored == 1000
+    assert [(account.state, account.sampled) for account in runs.values()] == [("stopped", 0)]
 
 
 def test_reports_which_topic_takes_nothing(place: Place) -> None:

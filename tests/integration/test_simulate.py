@@ -13,8 +13,8 @@ def test_a_small_fleet_is_in_kafka_and_accounted_for(provisioned: str) -> None:
         assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("records of 2 masts are in Kafka\n")
     accounts = read_accounts(provisioned).of("sim-01")
-    assert all(each.balanced and not each.balance.pending for each in accounts)
-    stored = sum(each.balance.stored for each in accounts)
-    assert sum(each.balance.sampled for each in accounts) == stored > 200
+    assert all(each.balanced and not each.pending for each in accounts)
+    stored = sum(each.stored for each in accounts)
+    assert sum(each.sampled for each in accounts) == stored > 200
     # The same seed makes the same identities.
     assert sum(each.repeats for each in accounts) == stored

@@ -316,7 +316,7 @@ def accounts(cloud: Kafka) -> tuple[int, int]:
     """What all runs have sampled, and what of it is nowhere."""
     found = read_accounts(cloud.direct).of(ID)
     assert all(each.state is not None for each in found), found
-    return sum(each.balance.sampled for each in found), sum(each.balance.lost for each in found)
+    return sum(each.sampled for each in found), sum(each.lost for each in found)
 
 
 def test_an_upgrade_in_an_outage_loses_nothing(pi: Pi, cloud: Kafka, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from cloud.wire.reading_records import (
     parse_reading,
 )
 from cloud.wire.run_records import RunRecord
-from cloud.wire.seq_accounting import GOING_ON, Found, RunBalance, named_runs, run_balances
+from cloud.wire.seq_accounting import GOING_ON, Found, RunBalance, named_runs, run_balances, settled_of
 from tests.support.mast import records
 from tests.support.servers import unique_name
 
@@ -37,22 +37,53 @@ Identity = tuple[str, str, str, int]
 
 @dataclass(frozen=True)
 class RunAccount:
-    """One run. ``unannounced_s`` is what its successor reports of it.
+    """One run: ``stored + dropped + pending + lost == sampled + never_sampled``.
 
     ``state`` is None where a device numbers by itself, ``LOST_RECORD`` where only the name is known.
+    ``unannounced_s`` is what the run's successor reports of it.
     """
 
     gateway: str
     run: str
     state: str | None
     balance: RunBalance
-    repeats: int
-    unannounced_s: float | None
+    repeats: int = 0
+    unannounced_s: float | None = None
+
+    @property
+    def sampled(self) -> int:
+        """How many readings the run is known to have issued."""
+        return sum(each.issued for each in self.balance.channels.values())
+
+    @property
+    def stored(self) -> int:
+        """How many readings arrived, as readings or as dead letters."""
+        return sum(each.stored + each.dead_letters for each in self.balance.channels.values())
+
+    @property
+    def dropped(self) -> int:
+        """How many readings are announced as dropped, and didn't arrive by another way."""
+        return sum(each.dropped for each in self.balance.channels.values())
+
+    @property
+    def pending(self) -> int:
+        """How many missing readings are on their way or in the gateway's outbox."""
+        return sum(each.issuing for each in self.balance.channels.values()) + self.balance.held
+
+    @property
+    def lost(self) -> int:
+        """How many readings are nowhere."""
+        return settled_of(self.balance.channels) - self.balance.held
+
+    @property
+    def never_sampled(self) -> int:
+        """How many readings are beyond what the stopped run issued."""
+        return sum(each.never_sampled for each in self.balance.channels.values())
 
     @property
     def balanced(self) -> bool:
         """Whether everything sampled is accounted for, and nothing else is there."""
-        return self.balance.lost == self.balance.never_sampled == 0
+        return self.lost == self.never_sampled == 0
 
     @property
     def last_seq(self) -> dict[str, int]:

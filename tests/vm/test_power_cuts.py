@@ -71,7 +71,7 @@ def test_power_cuts(mast: GuestMast, series: int, table: CutTable | None, full: 
         account = accounts[cut.run]
         assert account.state == "reset"
         assert cut.oldest_s <= (account.unannounced_s or 0.0)
-        assert account.balance.lost == gaps(cut, account)
+        assert account.lost == gaps(cut, account)
     if table is not None:
         table.add(series, seed, rows)
 

@@ -1,7 +1,8 @@
 """Counts what was sampled against what the tables and the quarantine hold.
 
-The table ``runs`` has how far each run got; ``cloud.wire.seq_accounting`` finds what is missing of it. A
-thread of its own asks gateway, Kafka and tables: some take seconds.
+Every sampled reading has an identity (gateway, channel, run, seq) with seq counting from 1, so a run's last
+seq per channel names all of them; the table ``runs`` has it. A thread of its own asks gateway, Kafka and
+tables: some take seconds.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +23,7 @@ from deltalake.exceptions import DeltaError
 from cloud.errors import CloudError
 from cloud.kafka.end_offsets import EndOffsets
 from cloud.lake.tables import LakeError, open_lake, table_locations
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX, claimed_identity
-from cloud.wire.run_records import RunRecord, Unfinished
-from cloud.wire.seq_accounting import Found, RunBalance, run_balances
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX
 from gateway.status.client import NoStatus, fetch
 
 log = logging.getLogger(__name__)
@@ -46,17 +44,23 @@ _COUNTS: Final = {
         f"count(*) FILTER (kafka_topic = '{DEAD_LETTER_TOPIC}') AS quarantined_dead_letters"
     ),
 }
-_SPANS: Final = """
-SELECT run, channel, min(seq), max(seq) FROM (
-    SELECT run, channel, seq, seq - dense_rank() OVER (PARTITION BY run, channel ORDER BY seq) AS stretch
-    FROM readings WHERE gateway = ?
-) GROUP BY run, channel, stretch
-"""
 _RUNS: Final = """
-SELECT run, state, epoch_us(reported_at) AS reported_us, map_keys(last_seq) AS channels,
-    map_values(last_seq) AS seqs, in_flight, outbox_records, previous_run, unfinished, dropped
-FROM runs WHERE gateway = ? ORDER BY started
+WITH issued AS (
+    SELECT run, unnest(map_keys(last_seq)) AS channel, unnest(map_values(last_seq)) AS last
+    FROM runs WHERE gateway = $gateway
+), found AS (
+    SELECT run, channel, count(DISTINCT seq) AS stored, max(seq) AS highest
+    FROM readings WHERE gateway = $gateway GROUP BY ALL
+), channels AS (
+    SELECT run, channel, coalesce(last, 0) AS last, coalesce(highest, 0) AS highest,
+        coalesce(stored, 0) AS stored
+    FROM issued FULL JOIN found USING (run, channel)
+)
+SELECT run, state, in_flight, outbox_records, channel,
+    if(state = 'stopped', last, greatest(last, highest)) AS sampled, stored
+FROM runs LEFT JOIN channels USING (run) WHERE gateway = $gateway ORDER BY started, run, channel
 """
+"""Each run's channels. Only a run that has stopped has published its last record; others may have gone on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +78,18 @@ class TableCounts:
     quarantined_dead_letters: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunAccount:
-    """What became of one run's readings, and the run's state by its last record in the lake."""
+@dataclass(slots=True)
+class RunCounts:
+    """One run by its last record in the lake: ``sampled`` by channel, ``stored`` are the readings there.
+
+    ``waiting`` were in flight or in the outbox.
+    """
 
     run: str
     state: str
-    balance: RunBalance
-
-
-def sampled(accounts: Iterable[RunAccount]) -> int:
-    """Returns how many readings the runs issued."""
-    return sum(account.balance.sampled for account in accounts)
-
-
-def stored(accounts: Iterable[RunAccount]) -> int:
-    """Returns how many of the issued readings are in the tables or the quarantine."""
-    return sum(account.balance.stored - account.balance.never_sampled for account in accounts)
+    waiting: int
+    sampled: dict[str, int] = field(default_factory=dict)
+    stored: int = 0
 
 
 class Lake:
@@ -132,64 +131,19 @@ class Lake:
                 counts |= dict(zip(found.columns, row, strict=True))
         return TableCounts(**counts)
 
-    def accounts(self) -> list[RunAccount]:
-        """Returns what became of each run's readings. The quarantine is read where readings are missing."""
+    def runs(self) -> list[RunCounts]:
+        """Returns the gateway's runs, the oldest first. None are known until both tables are there."""
         connection, present = self._open()
-        found: defaultdict[str, Found] = defaultdict(Found)
-        records: dict[str, tuple[RunRecord, int]] = {}
+        runs: dict[str, RunCounts] = {}
         with connection:
-            if "runs" in present:
-                records = self._records(connection, found)
-            if "readings" in present:
-                for run, channel, first, last in connection.execute(_SPANS, [self._gateway]).fetchall():
-                    # A device that numbers by itself has no run record.
-                    if run in records:
-                        found[run].stored[channel].add(first, last)
-            accounts = _accounts(found, records)
-            if "quarantine" not in present or stored(accounts) == sampled(accounts):
-                return accounts
-            payloads = connection.execute("SELECT payload FROM quarantine").fetchall()
-        issued = {
-            (account.run, channel): of_channel.issued
-            for account in accounts
-            for channel, of_channel in account.balance.channels.items()
-        }
-        for claimed in (claimed_identity(payload or b"") for (payload,) in payloads):
-            if claimed is not None and claimed[0] == self._gateway:
-                _, channel, run, seq = claimed
-                if 1 <= seq <= issued.get((run, channel), 0):
-                    found[run].dead_letters[channel].add(seq)
-        return _accounts(found, records)
-
-    def has_stopped(self, run: str | None) -> bool:
-        """Returns whether the run's last record is in the table."""
-        connection, present = self._open()
-        with connection:
-            if "runs" not in present:
-                return False
-            wanted = "SELECT count(*) FROM runs WHERE gateway = ? AND run = ? AND state = 'stopped'"
-            (stopped,) = connection.execute(wanted, [self._gateway, run]).fetchone() or (0,)
-            return bool(stopped)
-
-    def _records(
-        self, connection: duckdb.DuckDBPyConnection, found: Mapping[str, Found]
-    ) -> dict[str, tuple[RunRecord, int]]:
-        """Reads the run records; what they announce as dropped is added to ``found``."""
-        rows = connection.execute(_RUNS, [self._gateway])
-        names = [each[0] for each in rows.description or ()]
-        records = {}
-        for row in (dict(zip(names, values, strict=True)) for values in rows.fetchall()):
-            last_seq = dict(zip(row["channels"] or (), row["seqs"] or (), strict=True))
-            unfinished = tuple(Unfinished(**each) for each in row["unfinished"] or ())
-            record = RunRecord(
-                self._gateway, row["run"], row["state"], last_seq, row["in_flight"] or 0,
-                row["outbox_records"] or 0, row["previous_run"], unfinished=unfinished,
-            )  # fmt: skip
-            records[row["run"]] = record, row["reported_us"] or 0
-            for each in row["dropped"] or ():
-                if each["gateway"] == self._gateway:
-                    found[each["run"]].announced[each["channel"]].add(max(each["first"], 1), each["last"])
-        return records
+            if {"runs", "readings"} <= present:
+                rows = connection.execute(_RUNS, {"gateway": self._gateway}).fetchall()
+                for run, state, in_flight, outbox, channel, sampled, stored in rows:
+                    counts = runs.setdefault(run, RunCounts(run, state, (in_flight or 0) + (outbox or 0)))
+                    if channel is not None:
+                        counts.sampled[channel] = sampled
+                        counts.stored += stored
+        return list(runs.values())
 
     def _open(self) -> tuple[duckdb.DuckDBPyConnection, frozenset[str]]:
         """A connection and the tables there are."""
@@ -200,24 +154,17 @@ class Lake:
             return duckdb.connect(), frozenset()
 
 
-def _accounts(found: Mapping[str, Found], records: Mapping[str, tuple[RunRecord, int]]) -> list[RunAccount]:
-    return [
-        RunAccount(run, records[run][0].state if run in records else "record lost", balance)
-        for run, balance in run_balances(found, records).items()
-    ]
-
-
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What was found in one round. ``status`` and ``ends`` are None where there was no response.
 
-    The tables were counted where there are ``accounts``; else ``counts`` has the rows by their logs only.
+    The tables were counted where there are ``runs``; else ``counts`` has the rows by their logs only.
     """
 
     status: Mapping[str, Any] | None = None
     ends: Mapping[str, int] | None = None
     counts: TableCounts = field(default_factory=TableCounts)
-    accounts: Sequence[RunAccount] | None = None
+    runs: Sequence[RunCounts] | None = None
 
 
 def kafka_records(ends: Mapping[str, int]) -> int:
@@ -255,7 +202,7 @@ class Observer(threading.Thread):
             self._ending.wait(max(_PERIOD_S, time.monotonic() - started_s))
 
     def _observe(self) -> Observation:
-        status = ends = accounts = None
+        status = ends = runs = None
         counts = self.latest.counts
         with suppress(NoStatus):
             status = fetch(self._listen)
@@ -263,15 +210,15 @@ class Observer(threading.Thread):
             ends = self._offsets.by_topic()
         try:
             if self.exact:
-                accounts = self._lake.accounts()
+                runs = self._lake.runs()
                 counts = self._lake.count()
             else:
                 counts = self._lake.glance()
         except (CloudError, DeltaError, OSError) as error:
             # A table that is being created has no schema yet; Kafka may be restarting.
             log.debug("event=demo.tables_unreadable error=%s", error)
-            accounts = None
-        return Observation(status, ends, counts, accounts)
+            runs = None
+        return Observation(status, ends, counts, runs)
 
 
 def missing(seen: Observation) -> list[str]:
@@ -279,20 +226,20 @@ def missing(seen: Observation) -> list[str]:
 
     Kafka may hold a record twice after a fault: what counts is each reading that was issued.
     """
-    counts, status, accounts = seen.counts, seen.status, seen.accounts
+    counts, status, runs = seen.counts, seen.status, seen.runs
     if status is None:
         return ["the gateway does not answer"]
     if seen.ends is None:
         return ["Kafka does not answer"]
-    if accounts is None:
+    if runs is None:
         return ["the tables are not counted yet"]
     # The record of a run that goes on may be a minute old.
-    issued = status["sampled"] + sampled(each for each in accounts if each.run != status["run"])
+    issued = status["sampled"] + sum(sum(each.sampled.values()) for each in runs if each.run != status["run"])
     dead_letters = seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_dead_letters
     numbers = {
         "messages are in flight in the gateway": status.get("in_flight", 0),
         "records are in the outbox": status.get("outbox_records", 0),
-        "sampled readings are in no table": issued - stored(accounts),
+        "sampled readings are in no table": issued - sum(each.stored for each in runs),
         "readings are not in the statistics": counts.synced - counts.covered,
         "dead letters are not in quarantine": dead_letters,
     }

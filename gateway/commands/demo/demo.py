@@ -18,7 +18,7 @@ from cloud.kafka.end_offsets import EndOffsets
 from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.arguments import CommandError
-from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing, sampled
+from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing
 from gateway.commands.demo.layout import Layout
 from gateway.commands.demo.options import MAST, Options
 from gateway.commands.demo.surroundings import CabinetThermometer, FleetHistory
@@ -112,7 +112,7 @@ class Demo:
             return {"missing": missing}
         run, jobs = (self._observer.latest.status or {}).get("run"), self._stack.parts["jobs"].component
         until_s = time.monotonic() + _LAST_RECORD_S
-        while time.monotonic() < until_s and jobs.exit_code is None and not self._lake.has_stopped(run):
+        while time.monotonic() < until_s and jobs.exit_code is None and not self._has_stopped(run):
             time.sleep(_TICK_S)
         self._stack.stop("jobs")
         return self._count(missing)
@@ -145,6 +145,10 @@ class Demo:
             self._sampling_since_s = now_s
         return max(self._options.seconds - (now_s - self._sampling_since_s), 0.001)
 
+    def _has_stopped(self, run: str | None) -> bool:
+        """Returns whether the run's last record is in the lake."""
+        return any(each.run == run and each.state == "stopped" for each in self._lake.runs())
+
     def _count(self, missing: list[str]) -> dict[str, Any]:
         try:
             ends = self._offsets.by_topic()
@@ -153,23 +157,23 @@ class Demo:
                 raise
             log.warning("event=demo.uncounted error=%s", error)
             ends = {}
-        accounts, counts = self._lake.accounts(), self._lake.count()
+        runs, counts = self._lake.runs(), self._lake.count()
         rows = counts.rows_per_channel
-        balances = [run.balance for run in accounts]
+        waiting = runs[-1].waiting if runs else 0
         issued: Counter[str] = Counter()
-        for run in accounts:
-            issued.update({name: each.issued for name, each in run.balance.channels.items()})
+        for run in runs:
+            issued.update(run.sampled)
         return {
             "gateway": self._gateway,
-            "sampled": sampled(accounts),
+            "sampled": issued.total(),
             "kafka_records": kafka_records(ends),
             "table_rows": counts.rows,
             "duplicates": counts.rows - counts.distinct_rows,
             # Announced as dropped is lost all the same.
-            "unaccounted": sum(each.lost + each.dropped - each.never_sampled for each in balances),
+            "unaccounted": issued.total() - sum(run.stored for run in runs) - waiting,
             "quarantined": counts.quarantined,
             "dead_letters": ends.get(DEAD_LETTER_TOPIC, 0),
-            "outbox_records": sum(each.pending for each in balances),
+            "outbox_records": waiting,
             "statistics_rows": counts.statistics_rows,
             "alerts": counts.alerts,
             **self._switched(),
@@ -180,7 +184,7 @@ class Demo:
                 for name in sorted({*rows, *issued})
             },
             "runs": [
-                {"run": run.run, "state": run.state, "sampled": run.balance.sampled} for run in accounts
+                {"run": run.run, "state": run.state, "sampled": sum(run.sampled.values())} for run in runs
             ],
             "restarts": {name: part.restarts for name, part in self._stack.parts.items()},
             "interval": self._options.interval,

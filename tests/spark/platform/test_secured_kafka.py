@@ -142,7 +142,7 @@ def test_a_gateway_its_topics_and_its_accounts(
         gateway.delivered()
         assert gateway.stop() == 0
     (account,) = read_accounts(broker.bootstrap_servers).of("mast-07")
-    assert account.balance.sampled == account.balance.stored >= 20
+    assert account.sampled == account.stored >= 20
     scan()
     (place / "password").write_text(WRONG)
     with pytest.raises(CloudError, match="invalid credentials"):

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.number_set import NumberSet
 from cloud.wire.run_records import DroppedRange, RunRecord
-from cloud.wire.seq_accounting import ChannelBalance, RunBalance, held_of_channels, run_balances
+from cloud.wire.seq_accounting import ChannelBalance, held_of_channels, run_balances
 from tests.support.accounts import CUP, LOST_RECORD, Accounts, RunAccount, dead_letter_of, reading, run_record
 
 GATEWAY = "mast-07"
@@ -24,9 +24,9 @@ def accounts(*records: bytes, seqs: Iterable[int] = (), run: str = "r1") -> Acco
     return counted
 
 
-def only(counted: Accounts) -> RunBalance:
+def only(counted: Accounts) -> RunAccount:
     (account,) = counted.of(GATEWAY)
-    return account.balance
+    return account
 
 
 def test_a_run_that_was_reset_may_lack_its_last_seconds() -> None:
@@ -35,13 +35,7 @@ def test_a_run_that_was_reset_may_lack_its_last_seconds() -> None:
     found = accounts(run_record(state="running", last=4), later, seqs=[1, 2, 3, 4, 5, 7]).of(GATEWAY)
 
     def figures(account: RunAccount) -> tuple[object, ...]:
-        return (
-            account.run,
-            account.state,
-            account.balance.sampled,
-            account.balance.lost,
-            account.unannounced_s,
-        )
+        return (account.run, account.state, account.sampled, account.lost, account.unannounced_s)
 
     # r1 reported four, and more of it arrived; r2 was cut off before it had reported anything.
     assert list(map(figures, found)) == [
@@ -57,9 +51,9 @@ def test_each_reading_counts_in_the_first_place_that_has_it() -> None:
     counted.take_dead_letter(dead_letter_of(reading(4)))
     counted.take_dead_letter(dead_letter_of(reading(5)))
     counted.take_dead_letter(dead_letter_of(b"no reading"))
-    balance = only(counted)
-    assert balance.channels[CUP].stored == 4
-    assert (balance.channels[CUP].dead_letters, balance.dropped, balance.lost) == (1, 2, 3)
+    account = only(counted)
+    assert account.balance.channels[CUP].stored == 4
+    assert (account.balance.channels[CUP].dead_letters, account.dropped, account.lost) == (1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -79,23 +73,23 @@ def test_each_reading_counts_in_the_first_place_that_has_it() -> None:
 def test_what_is_missing_of_a_run(
     state: str, last: int, stored: Iterable[int], expected: tuple[int, ...]
 ) -> None:
-    balance = only(accounts(run_record(state=state, last=last), seqs=stored))
-    assert (balance.sampled, balance.pending, balance.lost, balance.never_sampled) == expected
+    account = only(accounts(run_record(state=state, last=last), seqs=stored))
+    assert (account.sampled, account.pending, account.lost, account.never_sampled) == expected
 
 
 def test_a_stopped_gateway_with_an_empty_outbox_has_lost_what_is_nowhere() -> None:
-    balance = only(accounts(run_record(), seqs=[1, 2, 3, 5, 6, 7, 8, 9]))
-    assert (balance.pending, balance.lost) == (0, 2)
+    account = only(accounts(run_record(), seqs=[1, 2, 3, 5, 6, 7, 8, 9]))
+    assert (account.pending, account.lost) == (0, 2)
 
 
 def test_the_outbox_can_hold_only_so_much() -> None:
-    balance = only(accounts(run_record(outbox_records=3), seqs=[1, 2, 3, 4]))
-    assert (balance.pending, balance.lost) == (3, 3)
+    account = only(accounts(run_record(outbox_records=3), seqs=[1, 2, 3, 4]))
+    assert (account.pending, account.lost) == (3, 3)
 
 
 def test_a_channel_that_is_wholly_missing_is_no_tail() -> None:
-    balance = only(accounts(run_record(state="running", last=1000, in_flight=5)))
-    assert (balance.pending, balance.lost) == (105, 895)
+    account = only(accounts(run_record(state="running", last=1000, in_flight=5)))
+    assert (account.pending, account.lost) == (105, 895)
 
 
 def test_the_latest_run_reports_what_the_outbox_holds_of_earlier_ones() -> None:
@@ -104,8 +98,8 @@ def test_the_latest_run_reports_what_the_outbox_holds_of_earlier_ones() -> None:
         run_record("r2", "stopped", previous_run="r1", last=0, outbox_records=4),
         seqs=[1, 2, 3],
     ).of(GATEWAY)
-    assert (first.run, first.balance.pending, first.balance.lost) == ("r1", 4, 3)
-    assert (second.run, second.balance.sampled, second.balance.lost) == ("r2", 0, 0)
+    assert (first.run, first.pending, first.lost) == ("r1", 4, 3)
+    assert (second.run, second.sampled, second.lost) == ("r2", 0, 0)
 
 
 def test_only_the_current_run_has_something_in_flight() -> None:
@@ -113,8 +107,8 @@ def test_only_the_current_run_has_something_in_flight() -> None:
         run_record("r1", "killed", last=4, in_flight=9),
         run_record("r2", "stopped", previous_run="r1", last=6, in_flight=2, outbox_records=3),
     ).of(GATEWAY)
-    assert (second.run, second.balance.pending, second.balance.lost) == ("r2", 5, 1)
-    assert (first.run, first.balance.pending, first.balance.lost) == ("r1", 0, 4)
+    assert (second.run, second.pending, second.lost) == ("r2", 5, 1)
+    assert (first.run, first.pending, first.lost) == ("r1", 0, 4)
 
 
 def test_a_later_run_announces_what_was_dropped_of_an_earlier_one() -> None:
@@ -125,15 +119,15 @@ def test_a_later_run_announces_what_was_dropped_of_an_earlier_one() -> None:
         seqs=range(1, 9),
     )
     first, _ = counted.of(GATEWAY)
-    assert (first.run, first.balance.dropped, first.balance.lost) == ("r1", 2, 0)
+    assert (first.run, first.dropped, first.lost) == ("r1", 2, 0)
     (device,) = counted.of("dev-1")
-    assert (device.run, device.balance.dropped, device.state) == ("r9", 5, None)
+    assert (device.run, device.dropped, device.state) == ("r9", 5, None)
 
 
 def test_a_device_that_counts_by_itself_lacks_nothing_and_a_run_whose_record_is_lost_does() -> None:
     assert only(accounts(seqs=[5, 7])).lost == 0
     lost, _ = accounts(run_record("r2", previous_run="r1", last=0), seqs=[1, 2, 4]).of(GATEWAY)
-    assert (lost.run, lost.state, lost.balance.sampled, lost.balance.lost) == ("r1", LOST_RECORD, 4, 1)
+    assert (lost.run, lost.state, lost.sampled, lost.lost) == ("r1", LOST_RECORD, 4, 1)
 
 
 def test_runs_that_name_each_other_in_a_circle_end() -> None:
@@ -152,19 +146,19 @@ def test_the_figures_add_up(
     counted = accounts(run_record(state=state, last=last, outbox_records=outbox, dropped=drops), seqs=stored)
     for seq in dead_letters:
         counted.take_dead_letter(dead_letter_of(reading(seq)))
-    balance = only(counted)
-    arrived = balance.stored + balance.dropped
-    assert arrived + balance.pending + balance.lost == balance.sampled + balance.never_sampled
+    account = only(counted)
+    arrived = account.stored + account.dropped
+    assert arrived + account.pending + account.lost == account.sampled + account.never_sampled
     missing = (
-        set(range(1, balance.sampled + 1)) - stored - dead_letters - set(range(drop, drop + dropped + 1))
+        set(range(1, account.sampled + 1)) - stored - dead_letters - set(range(drop, drop + dropped + 1))
     )
-    assert balance.pending + balance.lost == len(missing)
+    assert account.pending + account.lost == len(missing)
 
 
 def test_a_run_without_anything_found_is_wholly_missing() -> None:
     record = RunRecord.from_json(run_record())
     (balance,) = run_balances({}, {"r1": (record, 1)}).values()
-    assert (balance.sampled, balance.lost) == (10, 10)
+    assert len(balance.channels[CUP].settled) == 10
 
 
 def test_a_run_record_has_what_it_dropped() -> None:
@@ -234,6 +228,6 @@ def test_it_adds_up_and_no_channel_has_more_than_it_lacks(
         for name, (issued, spans) in channels.items()
     }
     shares = held_of_channels(balances, held)
-    lacking = {name: len(balance.settled) for name, balance in balances.items()}
+    lacking = {name: len(account.settled) for name, account in balances.items()}
     assert sum(shares.values()) == min(held, sum(lacking.values()))
     assert all(0 <= shares.get(name, 0) <= count for name, count in lacking.items())

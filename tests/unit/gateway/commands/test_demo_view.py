@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cloud.wire.number_set import NumberSet
-from cloud.wire.seq_accounting import ChannelBalance, RunBalance
-from gateway.commands.demo.accounting import Observation, RunAccount, TableCounts, missing
+from gateway.commands.demo.accounting import Observation, RunCounts, TableCounts, missing
 from gateway.commands.demo.supervision import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
 
@@ -40,10 +38,9 @@ def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def account(run: str, stored: int, dead_letters: int = 0) -> RunAccount:
+def counted(run: str, stored: int) -> RunCounts:
     """A run that has issued 30 readings."""
-    counts = ChannelBalance(30, stored, dead_letters, 0, 0, 0, NumberSet())
-    return RunAccount(run, "running", RunBalance({"cup.wind_speed": counts}, 0))
+    return RunCounts(run, "running", 0, {"cup.wind_speed": 30}, stored)
 
 
 SEEN = Observation(
@@ -53,7 +50,7 @@ SEEN = Observation(
         rows=110, distinct_rows=110, synced=110, covered=110, statistics_rows=4, alerts=1,
         quarantined=9, quarantined_dead_letters=2,
     ),
-    accounts=[account("earlier", 30), account("now", 80)],
+    runs=[counted("earlier", 30), counted("now", 80)],
 )  # fmt: skip
 
 
@@ -166,13 +163,10 @@ def test_complete() -> None:
     [
         ({"status": None}, ["the gateway does not answer"]),
         ({"ends": None}, ["Kafka does not answer"]),
-        ({"accounts": None}, ["the tables are not counted yet"]),
+        ({"runs": None}, ["the tables are not counted yet"]),
         ({"status": status(in_flight=3)}, ["3 messages are in flight in the gateway"]),
         ({"status": status(outbox_records=4)}, ["4 records are in the outbox"]),
-        (
-            {"accounts": [account("earlier", 28, dead_letters=1), account("now", 80)]},
-            ["1 sampled readings are in no table"],
-        ),
+        ({"runs": [counted("earlier", 29), counted("now", 80)]}, ["1 sampled readings are in no table"]),
         ({"status": status(sampled=82)}, ["2 sampled readings are in no table"]),
         ({"counts": replace(SEEN.counts, covered=100)}, ["10 readings are not in the statistics"]),
         (

@@ -62,8 +62,8 @@ def test_everything_sampled_is_accounted_for_once() -> None:
             counted.take_reading(record.value)
     accounts = [run for gateway in sorted({of for of, _ in counted.records}) for run in counted.of(gateway)]
     assert len(accounts) > 3
-    assert all(each.balanced and not each.balance.pending and not each.repeats for each in accounts), accounts
-    assert sum(each.balance.stored for each in accounts) == sum(1 for _ in readings())
+    assert all(each.balanced and not each.pending and not each.repeats for each in accounts), accounts
+    assert sum(each.stored for each in accounts) == sum(1 for _ in readings())
     assert {each.state for each in accounts} == {"stopped", "reset"}
 
 
