@@ -11,7 +11,7 @@ from typing import Final
 
 from cloud.backoff import Backoff
 from cloud.errors import CloudError
-from cloud.kafka.tail import Tail
+from cloud.kafka.topic_scan import Tail
 from cloud.masts.latest import Latest, Shown
 from cloud.masts.reading import is_named
 

@@ -38,7 +38,7 @@ from gateway.commands.reading_rows import age_text, clock_text, quality_text
 from gateway.commands.tables import plain_table
 
 if TYPE_CHECKING:
-    from cloud.kafka.tail import Tail
+    from cloud.kafka.topic_scan import Tail
 
 _Arrived = tuple[Reading, int]
 """With Kafka's time, microseconds since the epoch."""
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Until interrupted. Raises CloudError, ConfigError, CommandError."""
-    from cloud.kafka.tail import Tail
+    from cloud.kafka.topic_scan import Tail
 
     servers, properties, prefix = kafka_of(arguments)
     if servers is None:

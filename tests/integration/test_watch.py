@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from cloud.errors import CloudError
-from cloud.kafka.tail import Tail
+from cloud.kafka.topic_scan import Tail
 from cloud.lake.window import Window
 from cloud.masts.latest import Latest, sparkline
 from cloud.wire.reading_records import Reading, encode_reading

@@ -13,7 +13,7 @@ from nicegui import ui
 from cloud.config import CloudConfig, StoreConfig
 from cloud.dashboard.frame import card, is_open, missing, table
 from cloud.errors import CloudError
-from cloud.kafka.end_offsets import Unread, unread
+from cloud.kafka.topic_scan import Unread, unread
 from cloud.lake.checkpoints import Progress, read_progress
 from cloud.lake.tables import Lakes
 from cloud.masts.reading import Frame

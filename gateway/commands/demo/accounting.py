@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from cloud.errors import CloudError
-from cloud.kafka.end_offsets import EndOffsets
+from cloud.kafka.topic_scan import EndOffsets
 from cloud.lake.tables import LakeError, open_lake, table_locations
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX
 from gateway.status.client import NoStatus, fetch

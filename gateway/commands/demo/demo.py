@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Final
 
 from cloud.errors import CloudError
-from cloud.kafka.end_offsets import EndOffsets
+from cloud.kafka.topic_scan import EndOffsets
 from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.arguments import CommandError
