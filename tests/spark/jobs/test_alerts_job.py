@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from delta.exceptions import ConcurrentDeleteReadException
 from pyspark.sql import SparkSession, functions as F
 
@@ -38,6 +38,7 @@ from spark_jobs.sources.samples import collect_samples
 from spark_jobs.state.alert_state import StateFiles
 from tests.spark.records import encoded, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end, started
+from tests.support.mast import records
 from tests.support.servers import unique_name
 
 RULES = """
@@ -104,21 +105,11 @@ def temperatures(gateway: str, start_us: int, values: list[float], first: int = 
 
 def produced(kafka: LocalBroker, topic: str, gateway: str) -> list[bytes]:
     """Values of a gateway's records in the order of their partition."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique_name("g")})
-    try:
-        values = []
-        for number in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
-            consumer.assign([TopicPartition(topic, number, low)])
-            while low < high:
-                for message in consumer.consume(high - low, timeout=10):
-                    assert message.error() is None
-                    low = (message.offset() or 0) + 1
-                    if (message.key() or b"").decode().partition("/")[0] == gateway:
-                        values.append(message.value() or b"")
-        return values
-    finally:
-        consumer.close()
+    return [
+        message.value() or b""
+        for message in records(kafka.bootstrap_servers, [topic])
+        if (message.key() or b"").decode().partition("/")[0] == gateway
+    ]
 
 
 def alerts(kafka: LocalBroker, gateway: str) -> list[AlertRecord]:

@@ -83,23 +83,11 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     settings: Settings, kafka: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     settings = with_topics(settings, kafka, topics)
-    command = [
-        sys.executable,
-        "-m",
-        "spark_jobs",
-        "run",
-        "all",
-        "--interval",
-        "1m",
-        "--trigger",
-        "2s",
-        "--open-every",
-        "5s",
-    ]
+    words = "run all --interval 1m --trigger 2s --open-every 5s --metrics 127.0.0.1:0"
+    command = [sys.executable, "-m", "spark_jobs", *words.split(), *QUICK]
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topics", settings.topic_pattern]
     command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
-    command += ["--dead-letter-topic", topics[1], "--metrics", "127.0.0.1:0"]
-    command += QUICK
+    command += ["--dead-letter-topic", topics[1]]
     place = tmp_path / "started-here"
     place.mkdir()
     packages = {"PYTHONPATH": str(Path.cwd())}
@@ -147,7 +135,7 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     assert scraped_values["process_resident_memory_bytes"] > 1e7
 
 
-_TOLD = {
+_REPORTED = {
     'fieldgate_jobs_input_rows_total{query="ingest"}': 61,
     "fieldgate_jobs_readings_total": 60,
     "fieldgate_jobs_repeated_total": 0,
@@ -166,7 +154,7 @@ def all_reported(scraped_values: dict[str, float]) -> bool:
         scraped_values[f'fieldgate_jobs_lag_seconds{{query="{query}"}}']
         for query in ("ingest", "statistics-60s")
     ]
-    return {name: scraped_values[name] for name in _TOLD} == _TOLD and max(lags) < 60
+    return {name: scraped_values[name] for name in _REPORTED} == _REPORTED and max(lags) < 60
 
 
 def scraped(address: str) -> dict[str, float]:
