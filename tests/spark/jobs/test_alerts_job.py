@@ -28,14 +28,12 @@ from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
 from spark_jobs.alerting.engine import PARTS
-from spark_jobs.jobs.alerts import AlertsJob
+from spark_jobs.jobs.alerts import AlertsJob, StateFiles, collect_samples
 from spark_jobs.maintenance.schedule import back_up
 from spark_jobs.platform.errors import JobError, SettingsError
 from spark_jobs.platform.schemas import ANOMALIES, CHANNELS, PRESENCE, STATISTICS
 from spark_jobs.platform.settings import Settings, parse_run
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sources.samples import collect_samples
-from spark_jobs.state.alert_state import StateFiles
 from tests.spark.records import encoded, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end, started
 from tests.support.mast import records
