@@ -135,7 +135,7 @@ _DIGEST_BYTES: Final = 32
 
 
 class StateFiles:
-    """The job's state in numbered files beside its query's checkpoint, at any URI Spark can write. One writer.
+    """The job's state in numbered files beside its checkpoint, at any URI Spark can write. One writer.
 
     A file is written before a batch's alerts are produced and before Spark counts the batch as done, so after
     a kill the same batch finds its records and produces them again, byte for byte, and the next one goes on

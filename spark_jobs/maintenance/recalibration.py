@@ -1,8 +1,8 @@
 """A channel's values of a period computed again from raw, in ``readings`` itself, and the record of it.
 
 Always from what the gateway sent, however often it was done before: a reading that was changed carries it in
-``extra`` as ``original`` (value, cal, quality, reasons), put there last. The order of recalibrations therefore
-does not matter, and taking the original back gives the reading as it was, bit by bit.
+``extra`` as ``original`` (value, cal, quality, reasons), put there last. So the order of recalibrations does
+not matter, and taking the original back gives the reading as it was, bit by bit.
 
 The flag, by what can be judged from a single reading: beyond the sensor's range it fails. Where it failed for
 its range under the old calibration alone and lies inside under the new one, that reason goes, and the reading

@@ -122,7 +122,7 @@ class SeenRanges:
     """The seqs seen of identities. Memory grows with the identities, and with the gaps in them.
 
     ``seq`` is dense, so a run of readings is one range however long it gets, and a repeat is found without
-    looking at the big table. The highest range of each identity lies in arrays, and what continues it is added
+    looking at the big table. The highest range of each identity lies in arrays; what continues it is added
     to all identities of a batch at once; the ranges below, which gaps leave, and what falls into them are few
     and taken one by one. Owned by the one thread that runs the batches of ``ingest``.
     """
