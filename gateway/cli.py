@@ -64,8 +64,7 @@ COMMANDS: Final = {
         "gateway.commands.support.command", "logs, config and findings in one file, without secrets"
     ),
     "status": Command(
-        "gateway.commands.status",
-        "what the daemon does; with --bootstrap-servers what became of all readings",
+        "gateway.commands.status", "what the daemon does; with --lake what became of all readings"
     ),
     "phone": Command(
         "gateway.commands.phone", "open the status page to a phone for an hour: a QR code with its address"

@@ -11,7 +11,8 @@ from typing import Final
 
 from cloud.backoff import Backoff
 from cloud.errors import CloudError
-from cloud.kafka.tail import Latest, Shown, Tail
+from cloud.kafka.latest import Latest, Shown
+from cloud.kafka.topic_scan import Tail
 from cloud.lake.reader import is_named
 
 log = logging.getLogger(__name__)

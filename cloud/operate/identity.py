@@ -47,7 +47,7 @@ class IdentityTopic:
         records: list[IdentityRecord] = []
         runs: dict[str, int] = {}
 
-        def book(topic: str, message: Message) -> None:
+        def receive(topic: str, message: Message) -> None:
             value = message.value() or b""
             if topic == IDENTITIES_TOPIC:
                 if message.key() == gateway.encode():
@@ -66,21 +66,21 @@ class IdentityTopic:
             there = scan.topics()
             if IDENTITIES_TOPIC not in there:
                 raise CloudError(f"there is no topic {IDENTITIES_TOPIC}: fieldgate provision topics makes it")
-            scan.read(sorted({IDENTITIES_TOPIC, RUNS_TOPIC} & there), book, lambda *_: None)
+            scan.read(sorted({IDENTITIES_TOPIC, RUNS_TOPIC} & there), receive)
         return Known(records[-1] if records else None, runs)
 
     def all(self) -> dict[str, IdentityRecord]:
         """The record of each gateway; none where there is no such topic, or this login isn't shown it."""
         found: dict[str, IdentityRecord] = {}
 
-        def book(_topic: str, message: Message) -> None:
+        def receive(_topic: str, message: Message) -> None:
             name = (message.key() or b"").decode(errors="replace")
             found.pop(name, None)
             if value := message.value():
                 found[name] = _record(value, name)
 
         with open_scan(*self._kafka, self._timeout_s, self._prefix) as scan:
-            scan.read(sorted({IDENTITIES_TOPIC} & scan.topics()), book, lambda *_: None)
+            scan.read(sorted({IDENTITIES_TOPIC} & scan.topics()), receive)
         return found
 
     def write(self, record: IdentityRecord) -> None:

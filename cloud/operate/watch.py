@@ -31,13 +31,13 @@ from cloud.command_line import (
     positive,
     schemas_of,
 )
-from cloud.kafka.tail import Latest, sparkline
+from cloud.kafka.latest import Latest, sparkline
 from cloud.terminal import age_text, clock_text, plain_table, quality_text
 from cloud.wire.fields import format_time
 from cloud.wire.reading_records import Reading
 
 if TYPE_CHECKING:
-    from cloud.kafka.tail import Tail
+    from cloud.kafka.topic_scan import Tail
 
 _Arrived = tuple[Reading, int]
 """With Kafka's time, microseconds since the epoch."""
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Until interrupted. Raises CloudError, ConfigError, CommandError."""
-    from cloud.kafka.tail import Tail
+    from cloud.kafka.topic_scan import Tail
 
     servers, properties, prefix = kafka_of(arguments)
     if servers is None:

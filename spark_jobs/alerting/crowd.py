@@ -173,7 +173,7 @@ def _record(gateway: str, since_us: int, at_us: int, number: int, severity: str 
     return AlertRecord(
         id=alert_id(CROWD, gateway, None, since_us), rule=CROWD[0], rule_version=CROWD[1], kind="crowd",
         severity=severity, gateway=gateway, state="raised" if number else "cleared",
-        raised_at=format_time(since_us), cleared_at=None if number else at, reported_at=at, value=float(number),
-        historical=False,
+        raised_at=format_time(since_us), cleared_at=None if number else at, reported_at=at,
+        value=float(number), historical=False,
         detail=f"{who}: {number} alerts or more beyond {limit}" if number else over,
     )  # fmt: skip

@@ -31,7 +31,7 @@ from cloud.toml_problems import KeyPath, WrongValue, explain, nearest
 from cloud.toml_source import TomlSource
 from cloud.values import duration_s
 from cloud.wire.command_records import NAME
-from spark_jobs.errors import SettingsError
+from spark_jobs.platform.errors import SettingsError
 
 FIELDS: Final = ("rule", "gateway", "channel", "value")
 """What a message may name in braces."""

@@ -18,7 +18,7 @@ from spark_jobs.anomaly import scoring
 from spark_jobs.anomaly.features import Layout, Scaler, features_of, layout_of
 from spark_jobs.anomaly.model import Model
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Flags, Numbers, Observations, broken_rules
-from spark_jobs.errors import JobError
+from spark_jobs.platform.errors import JobError
 
 HIDDEN_UNITS: Final = (64,)
 FOLDS: Final = 5

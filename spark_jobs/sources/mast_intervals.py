@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.frames import few_of, one_of
-from spark_jobs.intervals import SECOND_US, day_of, moment_of
-from spark_jobs.schemas import STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import few_of, one_of
+from spark_jobs.platform.intervals import SECOND_US, day_of, moment_of
+from spark_jobs.platform.schemas import STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.transforms.statistics import has_readings
 
 

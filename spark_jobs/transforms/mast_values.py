@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from spark_jobs.frames import row_by_row
-from spark_jobs.intervals import periods_as_spans
-from spark_jobs.schemas import MAST
+from spark_jobs.platform.frames import row_by_row
+from spark_jobs.platform.intervals import periods_as_spans
+from spark_jobs.platform.schemas import MAST
 
 QUANTITIES: Final = ("wind_speed", "wind_direction", "temperature", "humidity", "pressure", "irradiance")
 """What is looked at: no other channel holds a row up."""

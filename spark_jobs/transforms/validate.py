@@ -43,8 +43,8 @@ from cloud.wire.reading_records import (
     parse_dead_letter,
     parse_reading,
 )
-from spark_jobs.intervals import DAY_US, TIMES
-from spark_jobs.schemas import QUARANTINE, READINGS
+from spark_jobs.platform.intervals import DAY_US, TIMES
+from spark_jobs.platform.schemas import QUARANTINE, READINGS
 
 READING_ROWS: Final = to_arrow_schema(READINGS.schema)
 REJECT_ROWS: Final = to_arrow_schema(QUARANTINE.schema)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -25,14 +26,12 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from cloud.command_line import FAILED, INTERRUPTED, OK, CommandError
 from cloud.errors import CloudError
-from cloud.kafka.end_offsets import EndOffsets
-from cloud.kafka.run_accounts import RunAccount
-from cloud.kafka.topic_scan import read_books
+from cloud.kafka.topic_scan import EndOffsets
 from cloud.local.kafka_broker import jar_directory
 from cloud.local.process import Child
 from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
-from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing, sampled
+from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing
 from gateway.commands.demo.layout import MAST, PYTHON, Layout, Options, add_arguments
 from gateway.commands.demo.view import LineView, LiveView, Picture, View
 from gateway.config import Config, ConfigError, load
@@ -81,7 +80,8 @@ def cabinet_temperature(time_s: float) -> float:
 
 
 _TICK_S: Final = 0.1
-_KAFKA_TIMEOUT_S: Final = 3.0
+_LAST_RECORD_S: Final = 30.0
+"""How long the jobs may take to store the record of a run that has stopped."""
 
 
 class Demo:
@@ -96,7 +96,7 @@ class Demo:
         self._stack = layout.stack(options, wanted_topics(config), self._seconds_left)
         self._offsets = EndOffsets(layout.kafka.bootstrap_servers)
         self._lake = Lake(layout.lake, self._gateway, interval_s(options.interval))
-        self._observer = Observer(layout.listen, self._offsets, self._lake, self._accounts)
+        self._observer = Observer(layout.listen, self._offsets, self._lake)
         self._device = CabinetThermometer(layout.mosquitto.host, layout.mosquitto.port)
         self._fleet: Child | None = None
         pages = (
@@ -156,9 +156,15 @@ class Demo:
         self._enter("stopping")
         self._view.show(self._picture())
         self._observer.stop()
-        self._stack.stop("gateway", "jobs")
+        self._stack.stop("gateway")
         if self.interrupted.is_set() and not self._options.json:
+            self._stack.stop("jobs")
             return {"missing": missing}
+        run, jobs = (self._observer.latest.status or {}).get("run"), self._stack.parts["jobs"].component
+        until_s = time.monotonic() + _LAST_RECORD_S
+        while time.monotonic() < until_s and jobs.exit_code is None and not self._has_stopped(run):
+            time.sleep(_TICK_S)
+        self._stack.stop("jobs")
         return self._count(missing)
 
     def _shutdown(self) -> None:
@@ -198,51 +204,47 @@ class Demo:
             self._sampling_since_s = now_s
         return max(self._options.seconds - (now_s - self._sampling_since_s), 0.001)
 
-    def _accounts(self) -> list[RunAccount]:
-        """What became of each run's readings. Raises CloudError where Kafka doesn't respond."""
-        books = read_books(
-            self._layout.kafka.bootstrap_servers,
-            gateway=self._gateway,
-            timeout_s=_KAFKA_TIMEOUT_S,
-            runs_only=True,
-        )
-        return self._lake.accounts(books)
+    def _has_stopped(self, run: str | None) -> bool:
+        """Returns whether the run's last record is in the lake."""
+        return any(each.run == run and each.state == "stopped" for each in self._lake.runs())
 
     def _count(self, missing: list[str]) -> dict[str, Any]:
         try:
-            accounts, ends = self._accounts(), self._offsets.by_topic()
+            ends = self._offsets.by_topic()
         except CloudError as error:
             if not self.interrupted.is_set():
                 raise
             log.warning("event=demo.uncounted error=%s", error)
-            accounts, ends = [], {}
-        counts = self._lake.count()
+            ends = {}
+        runs, counts = self._lake.runs(), self._lake.count()
         rows = counts.rows_per_channel
-        channels = sorted({*rows, *(channel for run in accounts for channel in run.last_seq)})
+        waiting = runs[-1].waiting if runs else 0
+        issued: Counter[str] = Counter()
+        for run in runs:
+            issued.update(run.sampled)
         return {
             "gateway": self._gateway,
-            "sampled": sampled(accounts),
+            "sampled": issued.total(),
             "kafka_records": kafka_records(ends),
             "table_rows": counts.rows,
             "duplicates": counts.rows - counts.distinct_rows,
             # Announced as dropped is lost all the same.
-            "unaccounted": sum(run.unaccounted + run.dropped - run.never_sampled for run in accounts),
+            "unaccounted": issued.total() - sum(run.stored for run in runs) - waiting,
             "quarantined": counts.quarantined,
             "dead_letters": ends.get(DEAD_LETTER_TOPIC, 0),
-            "outbox_records": sum(run.pending for run in accounts),
+            "outbox_records": waiting,
             "statistics_rows": counts.statistics_rows,
             "alerts": counts.alerts,
             **self._switched(),
             "seconds": round(time.monotonic() - self._started_s, 1),
             "missing": missing,
             "channels": {
-                name: {
-                    "sampled": sum(run.last_seq.get(name, 0) for run in accounts),
-                    "table_rows": rows.get(name, 0),
-                }
-                for name in channels
+                name: {"sampled": issued[name], "table_rows": rows.get(name, 0)}
+                for name in sorted({*rows, *issued})
             },
-            "runs": [{"run": run.run, "state": run.state, "sampled": run.sampled or 0} for run in accounts],
+            "runs": [
+                {"run": run.run, "state": run.state, "sampled": sum(run.sampled.values())} for run in runs
+            ],
             "restarts": {name: part.restarts for name, part in self._stack.parts.items()},
             "interval": self._options.interval,
             "lake": str(self._layout.lake),

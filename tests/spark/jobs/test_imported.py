@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.transforms.mast_values import power_law_exponent
 from tests.spark.records import START_US, append_readings, reading, rows_of
 from tests.spark.running import run_to_end

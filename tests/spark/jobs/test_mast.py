@@ -13,12 +13,12 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_jobs.intervals import changed_spans
 from spark_jobs.jobs.anomaly import AnomalyJob
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.maintenance.table_files import parts
-from spark_jobs.schemas import CHANNELS, STATISTICS, Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform.intervals import changed_spans
+from spark_jobs.platform.schemas import CHANNELS, STATISTICS, Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.transforms.mast_values import air_density_kgm3, mounted_channels, power_law_exponent
 from tests.spark.records import rows_of

@@ -18,9 +18,6 @@ from delta.exceptions import ConcurrentDeleteReadException
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs import schemas
-from spark_jobs.errors import SettingsError
-from spark_jobs.intervals import TIMES
 from spark_jobs.jobs.maintain import options_of
 from spark_jobs.maintenance import schedule, table_files
 from spark_jobs.maintenance.schedule import (
@@ -34,13 +31,15 @@ from spark_jobs.maintenance.schedule import (
     joins,
 )
 from spark_jobs.maintenance.table_files import Part, mean_reads, parts
-from spark_jobs.schemas import ALERTS, QUARANTINE, READINGS, RECALIBRATIONS, RUNS, Table
-from spark_jobs.session import small_batch_session
-from spark_jobs.settings import Settings, parse_command
-from spark_jobs.sinks.delta import ensure_table, table_changes, table_version
+from spark_jobs.platform import schemas
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.intervals import TIMES
+from spark_jobs.platform.schemas import ALERTS, QUARANTINE, READINGS, RECALIBRATIONS, RUNS, Table
+from spark_jobs.platform.session import small_batch_session
+from spark_jobs.platform.settings import Settings, parse_command
+from spark_jobs.sinks.delta import ensure_table, retried, table_changes, table_version
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.sinks.retry import retried
 from spark_jobs.streaming.query import Source
 from spark_jobs.streaming.supervisor import reason_of
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of

@@ -14,18 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
-from spark_jobs import metrics
 from spark_jobs.alerting.engine import Engine
-from spark_jobs.jobs import anomaly, ingest_records, mast, statistics
+from spark_jobs.jobs import anomaly, ingest, mast, statistics
 from spark_jobs.jobs.alerts import AlertsJob
 from spark_jobs.jobs.anomaly import AnomalyJob
-from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.ingest_records import RecordsJob
+from spark_jobs.jobs.ingest import IngestJob, RecordsJob
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import RUNS, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.schemas import RUNS, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.streaming.query import Job
 from tests.spark.records import append_readings, append_rows, identities, reading, rows_of
@@ -130,7 +129,7 @@ def test_ingest(spark: SparkSession, place: Settings, monkeypatch: pytest.Monkey
 
 
 def test_records(spark: SparkSession, place: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, ingest_records, "messages", "value", str(BAD))
+    plant(monkeypatch, ingest, "messages", "value", str(BAD))
     values = [(f"{name}/x".encode(), f"{name} {at}".encode()) for name in MASTS for at in range(3)]
     # Keys that are no UTF-8 are anybody's: a healthy one is stored, and a bad one set aside.
     bad = str(BAD).encode()

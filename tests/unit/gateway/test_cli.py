@@ -281,8 +281,8 @@ def test_a_secret_comes_from_a_file_not_from_the_command_line(
     assert kafka_property("security.protocol=SSL") == ("security.protocol", "SSL")
     assert override('mqtt.password={ file = "p" }') == ("mqtt.password", {"file": "p"})
     for words, remedy in (
-        (["status", "--property", "sasl.password=sesame"], "write sasl.password=@FILE"),
-        (["status", "--property", "sasl.password=@/no/such"], "sasl.password: /no/such can't be read"),
+        (["watch", "--property", "sasl.password=sesame"], "write sasl.password=@FILE"),
+        (["watch", "--property", "sasl.password=@/no/such"], "sasl.password: /no/such can't be read"),
         (["run", "--set", "mqtt.password=sesame"], 'mqtt.password={ file = "…" }'),
     ):
         with pytest.raises(SystemExit) as ended:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from gateway.commands.demo.layout import Layout, Options, add_arguments
-from spark_jobs.settings import Settings, parse_run
+from spark_jobs.platform.settings import Settings, parse_run
 
 
 def jobs_run(tmp_path: Path, *arguments: str) -> Settings:

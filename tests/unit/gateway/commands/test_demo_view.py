@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cloud.kafka.run_accounts import RunAccount
-from gateway.commands.demo.accounting import Observation, TableCounts, missing
+from gateway.commands.demo.accounting import Observation, RunCounts, TableCounts, missing
 from gateway.commands.demo.layout import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
 
@@ -39,13 +38,9 @@ def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def account(run: str, stored: int, **changes: int) -> RunAccount:
-    """Of a run that has issued 30 readings."""
-    counts = dict.fromkeys(
-        ("repeats", "replayed", "dead_letters", "dropped", "expired", "pending", "unaccounted"), 0
-    )
-    counts |= {"sampled": 30, "in_kafka": stored, "never_sampled": 0} | changes
-    return RunAccount(gateway="mast", run=run, state="running", told_ms=0, last_seq={}, **counts)
+def counted(run: str, stored: int) -> RunCounts:
+    """A run that has issued 30 readings."""
+    return RunCounts(run, "running", 0, {"cup.wind_speed": 30}, stored)
 
 
 SEEN = Observation(
@@ -53,9 +48,9 @@ SEEN = Observation(
     ends={"mqtt.wind_speed": 117, "mqtt.raw": 3, "gateway.dead-letter": 2},
     counts=TableCounts(
         rows=110, distinct_rows=110, synced=110, covered=110, statistics_rows=4, alerts=1,
-        quarantined=9, quarantined_letters=2,
+        quarantined=9, quarantined_dead_letters=2,
     ),
-    accounts=[account("earlier", 30), account("now", 80)],
+    runs=[counted("earlier", 30), counted("now", 80)],
 )  # fmt: skip
 
 
@@ -168,13 +163,10 @@ def test_complete() -> None:
     [
         ({"status": None}, ["the gateway does not answer"]),
         ({"ends": None}, ["Kafka does not answer"]),
-        ({"accounts": None}, ["the tables are not counted yet"]),
+        ({"runs": None}, ["the tables are not counted yet"]),
         ({"status": status(in_flight=3)}, ["3 messages are in flight in the gateway"]),
         ({"status": status(outbox_records=4)}, ["4 records are in the outbox"]),
-        (
-            {"accounts": [account("earlier", 28, dead_letters=1), account("now", 80)]},
-            ["1 sampled readings are in no table"],
-        ),
+        ({"runs": [counted("earlier", 29), counted("now", 80)]}, ["1 sampled readings are in no table"]),
         ({"status": status(sampled=82)}, ["2 sampled readings are in no table"]),
         ({"counts": replace(SEEN.counts, covered=100)}, ["10 readings are not in the statistics"]),
         (

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, Final
 
 STREAMING: Final = {
-    "ingest": "spark_jobs.jobs.ingest_records:RecordsJob spark_jobs.jobs.ingest:IngestJob",
+    "ingest": "spark_jobs.jobs.ingest:RecordsJob spark_jobs.jobs.ingest:IngestJob",
     "statistics": "spark_jobs.jobs.statistics:StatisticsJob",
     "mast": "spark_jobs.jobs.mast:MastJob",
     "presence": "spark_jobs.jobs.presence:PresenceJob",
@@ -20,7 +20,7 @@ A job may be several queries, each a class, separated by spaces, in the order in
 
 COMMANDS: Final[dict[str, str]] = {
     "maintain": "spark_jobs.jobs.maintain",
-    "package": "spark_jobs.package",
+    "package": "spark_jobs.platform.package",
     "recalibrate": "spark_jobs.jobs.recalibrate",
     "replay": "spark_jobs.jobs.replay",
     "train": "spark_jobs.jobs.train",

@@ -9,6 +9,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from spark_jobs.platform.java import java_of, java_session
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -23,12 +25,12 @@ class Files:
     """The file system of a Spark session's URIs."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm
-        self._session: Any = spark._jsparkSession
+        self._java = java_of(spark)
+        self._session = java_session(spark)
         self._conf: Any = self._session.sessionState().newHadoopConf()
 
     def _path(self, uri: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(uri)
+        return self._java.org.apache.hadoop.fs.Path(uri)
 
     def _system(self, path: Any) -> Any:
         return path.getFileSystem(self._conf)
@@ -41,7 +43,7 @@ class Files:
         system = self._system(path)
         if str(system.getUri().getScheme()) != "file":
             return system
-        return self._jvm.org.apache.hadoop.fs.FileSystem.getLocal(self._conf).getRawFileSystem()
+        return self._java.org.apache.hadoop.fs.FileSystem.getLocal(self._conf).getRawFileSystem()
 
     def exists(self, uri: str) -> bool:
         """Whether there is a file or a folder."""
@@ -68,7 +70,7 @@ class Files:
     def copy(self, source: str, target: str) -> None:
         """Copies a file or a whole folder; the target's folder is made where there is none."""
         start, end = self._path(source), self._path(target)
-        self._jvm.org.apache.hadoop.fs.FileUtil.copy(
+        self._java.org.apache.hadoop.fs.FileUtil.copy(
             self._system(start), start, self._system(end), end, False, True, self._conf
         )
 
@@ -114,9 +116,9 @@ class Files:
 
         Of several writers one succeeds, by the log store that Delta makes the lake's commits with.
         """
-        lines = self._jvm.java.util.Collections.singletonList(text).iterator()
-        lines = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines)
-        store = self._jvm.org.apache.spark.sql.delta.storage.LogStore.apply(self._session)
+        lines = self._java.java.util.Collections.singletonList(text).iterator()
+        lines = self._java.scala.jdk.javaapi.CollectionConverters.asScala(lines)
+        store = self._java.org.apache.spark.sql.delta.storage.LogStore.apply(self._session)
         try:
             store.write(self._path(uri), lines, False, self._conf)
         except Py4JJavaError as error:

@@ -16,8 +16,8 @@ from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.fields import parse_time
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC
-from spark_jobs.errors import SettingsError
-from spark_jobs.registry import COMMANDS, STREAMING, load
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.registry import COMMANDS, STREAMING, load
 
 if TYPE_CHECKING:
     from cloud.config import CloudConfig, KafkaConfig, RegistryConfig, StoreConfig
@@ -172,9 +172,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _rules(text: str) -> str:
     """The path of a file of valid rules: checked here, because Spark takes seconds to start."""
     # Imported only now: other jobs need no pydantic.
-    from spark_jobs.alerting.rules import load_rules
-
-    load_rules(Path(text))
+    load("spark_jobs.alerting.rules:load_rules")(Path(text))
     return str(Path(text).resolve())
 
 

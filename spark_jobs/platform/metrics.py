@@ -22,7 +22,7 @@ from prometheus_client import (
     start_http_server,
 )
 
-from spark_jobs.errors import SettingsError
+from spark_jobs.platform.errors import SettingsError
 
 log = logging.getLogger("fieldgate.jobs")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, strategies as st
 
-from spark_jobs.state.seen import Ranges, SeenRanges
+from spark_jobs.sinks.readings import Ranges, SeenRanges
 from spark_jobs.transforms.packing import identities_of, ranges_of
 
 

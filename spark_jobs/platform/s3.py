@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 
 from cloud.errors import CloudError
 from cloud.lake.object_store import in_words, is_s3
-from spark_jobs.errors import SettingsError
-from spark_jobs.files import Files
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.java import hadoop_configuration
+from spark_jobs.platform.settings import Settings
 
 LOG_STORE: Final = "fieldgate.ConditionalPutLogStore"
 _IMPLEMENTATION: Final = "spark.delta.logStore.s3a.impl"
@@ -49,7 +50,7 @@ def log_in(spark: SparkSession, settings: Settings) -> None:
     store = settings.store
     if store is None or store.access_key is None or store.secret_key is None:
         return
-    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop = hadoop_configuration(spark)
     try:
         hadoop.set("fs.s3a.access.key", store.access_key.reveal())
         hadoop.set("fs.s3a.secret.key", store.secret_key.reveal())

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from cloud.kafka.listener_probe import listener_fault
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import READING_TOPIC_PREFIX
-from spark_jobs.errors import JobError
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.java import java_of
+from spark_jobs.platform.settings import Settings
 
 _PATIENCE_MS: Final = "10000"
 _NAMED: Final = 8
@@ -52,7 +53,7 @@ def require_access(
     Raises KafkaAccessError, CloudError. A Kafka that isn't reached is no error: queries wait for it. While a
     query is ``running`` one that is slow to answer isn't taken for a listener of another kind.
     """
-    java: Any = spark._jvm
+    java = java_of(spark)
     patience = dict.fromkeys(("request.timeout.ms", "default.api.timeout.ms"), _PATIENCE_MS)
     try:
         admin = java.org.apache.kafka.clients.admin.AdminClient.create(settings.kafka_properties() | patience)

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.schemas import columns
+from spark_jobs.platform.schemas import columns
 
 _MOST_LITERALS: Final = 256
 

@@ -10,20 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from cloud.local.process import shared_classes
-from spark_jobs import s3
-from spark_jobs.errors import SettingsError
-from spark_jobs.package import write_package
-from spark_jobs.registry import STREAMING
-from spark_jobs.settings import Settings
+from spark_jobs.platform import s3
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.java import submitted_java
+from spark_jobs.platform.package import write_package
+from spark_jobs.platform.registry import STREAMING
+from spark_jobs.platform.settings import Settings
 
-_PACKAGE: Final = Path(__file__).resolve().parent
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 _PROJECT: Final = _PACKAGE.parent
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _SECRETS: Final = "(?i)secret|passw|passphrase|token|access[.]?key|jaas|keystore|truststore|private key"
@@ -80,12 +81,11 @@ def _submitted(settings: Settings) -> dict[str, str]:
     """The configuration of spark-submit, where it started this program: it holds over our own choice."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
-    SparkContext._ensure_initialized()
+    utils = submitted_java().org.apache.spark.util.Utils
     given = dict(SparkConf().getAll())
-    loadable: Any = SparkContext._jvm
-    if not loadable.org.apache.spark.util.Utils.classIsLoadable(_EXTENSION):
+    if not utils.classIsLoadable(_EXTENSION):
         raise SettingsError("spark-submit was given no Delta jar: --jars with all of .jars/spark/*.jar")
-    if s3.uses_s3(settings) and not loadable.org.apache.spark.util.Utils.classIsLoadable(s3.LOG_STORE):
+    if s3.uses_s3(settings) and not utils.classIsLoadable(s3.LOG_STORE):
         raise SettingsError("spark-submit was given no S3 jars: --jars with all of .jars/s3/*.jar too")
     return given
 

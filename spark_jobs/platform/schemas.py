@@ -153,8 +153,8 @@ RUNS: Final = Table(
     dated_later=True,
     change_feed=True,
 )
-"""The run ledger. ``reported_at`` is Kafka's time of the record the row is of; ``ended`` is that of the last one
-of a run that ended, null while it runs, as is its ``date``."""
+"""The run ledger. ``reported_at`` is Kafka's time of the record the row is of. ``ended`` is that of the last
+record of a run that ended; it is null while the run goes on, as is its ``date``."""
 
 STATUS: Final = Table(
     "_status",

@@ -7,12 +7,12 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from spark_jobs.errors import SettingsError
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.settings import Settings
 
 DESCRIPTION: Final = "writes the packages as one file for spark-submit --py-files"
 
-_PROJECT: Final = Path(__file__).resolve().parent.parent
+_PROJECT: Final = Path(__file__).resolve().parents[2]
 _NAME: Final = "fieldgate.zip"
 _PACKAGES: Final = ("spark_jobs", "cloud")
 
