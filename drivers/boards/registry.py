@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from drivers.boards.pi import PiBoard, PiOptions
-from drivers.boards.replay import ReplayOptions, open_replay
-from drivers.boards.simulated import SimulatedOptions, open_simulated
-from drivers.emulation.environment import Site
+from drivers.board_options import PiOptions, ReplayOptions, SimulatedOptions
 from drivers.interface import Board, FittedSensor, Located
 
 BOARDS: Final[dict[str, type[Any]]] = {
@@ -29,12 +26,19 @@ def open_board(
     """Open the board of these options for its sensors. Raises BoardError.
 
     A replayed file's path is relative to ``base_dir`` (the configuration's directory). ``site`` places the
-    simulated weather.
+    simulated weather. A board is imported here, where it is opened: a mast needs neither the weather nor the
+    emulated chips, a simulation no driver of the Pi's hardware.
     """
     match options:
         case ReplayOptions():
+            from drivers.boards.replay import open_replay
+
             return open_replay(options, sensors, base_dir)
         case SimulatedOptions():
-            return open_simulated(options, sensors, base_dir, Site.of(site))
+            from drivers.boards.simulated import open_simulated
+
+            return open_simulated(options, sensors, base_dir, site)
         case _:
+            from drivers.boards.pi import PiBoard
+
             return PiBoard(options)
