@@ -85,8 +85,8 @@ class Daemon:
             parts.mqtt_proxy.listen(config.mqtt_proxy)
         except OSError as error:
             log.error("event=mqtt_proxy.unavailable listen=%s error=%s", config.mqtt_proxy.listen, error)
-        parts.commands.start()
-        parts.downlinks.start()
+        parts.commands.apply(config)
+        parts.downlinks.apply(config)
         notify(f"READY=1\nSTATUS={status_line(snapshot)}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:

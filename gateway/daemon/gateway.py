@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
 from drivers.interface import Board
 from gateway.calibration.history import CalibrationHistory
@@ -15,8 +16,7 @@ from gateway.clock.sync import ClockSync
 from gateway.config import Config
 from gateway.control.interlocks import Interlocks
 from gateway.daemon.restart_budget import RestartBudget
-from gateway.devices.http_server import HttpInput
-from gateway.devices.mqtt_server import MqttProxy
+from gateway.devices.entry import HttpInput, MqttProxy
 from gateway.forwarding.capacity import Forecast
 from gateway.forwarding.forwarder import Forwarder
 from gateway.forwarding.inbox import Inbox
@@ -27,9 +27,7 @@ from gateway.mqtt.intake import Intake
 from gateway.mqtt.session import MqttSession
 from gateway.mqtt.subscriptions import Subscriptions
 from gateway.mqtt.topics import Topics
-from gateway.ports import Clock
-from gateway.remote.downlinks import Downlinks
-from gateway.remote.receiver import CommandReceiver
+from gateway.ports import Clock, Snapshot
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.first_reading import FirstReading
 from gateway.reporting.previous_runs import PreviousRuns
@@ -85,6 +83,63 @@ class ConfigInForce:
     error: str | None = None
 
 
+class KafkaReading(Protocol):
+    """A part that reads from Kafka in a thread of its own. The main thread calls."""
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """What ``/api/status`` has of it."""
+
+    def apply(self, config: Config) -> None:
+        """Go on by this config."""
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """Called once a second."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+class OnDemand:
+    """A part that few masts have: ``make`` imports and makes it once a config has it.
+
+    ``idle`` is its status until then.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[Config], object],
+        make: Callable[[Config], KafkaReading],
+        idle: Mapping[str, Any],
+    ) -> None:
+        self._wanted = wanted
+        self._make = make
+        self._idle = idle
+        self._part: KafkaReading | None = None
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """What ``/api/status`` has of it."""
+        return self._idle if self._part is None else self._part.status
+
+    def apply(self, config: Config) -> None:
+        """Begin by this config, or go on by it."""
+        if self._part is None and self._wanted(config):
+            self._part = self._make(config)
+        if self._part is not None:
+            self._part.apply(config)
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """Called once a second."""
+        if self._part is not None:
+            self._part.tick(snapshot)
+
+    def stop(self) -> None:
+        """End."""
+        if self._part is not None:
+            self._part.stop()
+
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """The parts of one run, in the order they are made."""
@@ -123,8 +178,8 @@ class Gateway:
     clock_updates: ClockUpdates
     reporter: Reporter
     watchdog: Watchdog
-    commands: CommandReceiver
-    downlinks: Downlinks
+    commands: OnDemand
+    downlinks: OnDemand
     http: HttpInput
     mqtt_proxy: MqttProxy
     forecast: Forecast = field(default_factory=Forecast)
