@@ -15,34 +15,30 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
-from buffer.drops import Drop
+from buffer.errors import Drop
 from cloud.wire.reading_records import Reading
 from gateway.calibration.history import CalibrationHistory, history_path
-from gateway.clock.gps_time import GpsTime, receivers_of
-from gateway.clock.manual_time import ManualTime
+from gateway.clock.gps_time import GpsTime, ManualTime, receivers_of
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.config import Config
 from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
 from gateway.control.interlocks import Interlocks
 from gateway.daemon.daemon import Daemon
-from gateway.daemon.gateway import ConfigInForce, Gateway, KafkaReading, Life, OnDemand
+from gateway.daemon.gateway import ConfigInForce, Gateway, KafkaReading, Life, OnDemand, RestartBudget
 from gateway.daemon.reload import Reload
-from gateway.daemon.restart_budget import RestartBudget
 from gateway.daemon.snapshot import status_of
 from gateway.devices.entry import DeviceEntry, HttpInput, MqttProxy
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.inbox import Call, Inbox
+from gateway.forwarding.forwarder import Call, Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import Pace, State
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery
 from gateway.mqtt.intake import Intake
-from gateway.mqtt.session import MqttSession
-from gateway.mqtt.steps import nested
-from gateway.mqtt.subscriptions import Subscriptions
-from gateway.mqtt.topics import Topics, filters, routes
+from gateway.mqtt.payload import nested
+from gateway.mqtt.routes import Topics, filters, routes
+from gateway.mqtt.session import MqttSession, Subscriptions
 from gateway.ports import Record
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.first_reading import FirstReading
@@ -199,8 +195,7 @@ def build(
 
     def make_commands(config: Config) -> KafkaReading:
         from gateway.remote import actions as remote
-        from gateway.remote.executor import Executor
-        from gateway.remote.receiver import CommandReceiver, clock_wait
+        from gateway.remote.receiver import CommandReceiver, Executor, clock_wait
 
         actions = {
             "switch": remote.switch(interlocks),

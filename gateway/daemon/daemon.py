@@ -8,9 +8,8 @@ import time
 from typing import Final
 
 from gateway.calibration.history import channel_records
-from gateway.daemon.gateway import Gateway
+from gateway.daemon.gateway import EXIT_CODE, HUNG_DRIVERS, Gateway
 from gateway.daemon.reload import Reload
-from gateway.daemon.restart_budget import EXIT_CODE, HUNG_DRIVERS
 from gateway.daemon.snapshot import run_counts, status_line, take_snapshot
 from gateway.status import StatusPage
 from gateway.status.control_socket import ControlSocket

@@ -1,6 +1,6 @@
 """Where what devices hand to the gateway itself enters: bounded, and answered once it is durable.
 
-``HttpInput`` and ``MqttProxy`` are the two ways in. Their servers are imported and made by ``open_`` where the
+``HttpInput`` and ``MqttProxy`` are the two ways in; ``open_`` imports and makes their servers where the
 config has an address for them. Any thread may call ``DeviceEntry``; the forwarder's thread calls back.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.bridges.model import NO_HTTP, NO_PROXY, HttpConfig, MqttProxyConfig
-from gateway.forwarding.inbox import Posted, Published
+from gateway.forwarding.forwarder import Posted, Published
 from gateway.forwarding.ledger import ENTRY_BYTES
 from gateway.ports import Ack, Record
 from gateway.status.bounded_server import Listener

@@ -14,11 +14,46 @@ from typing import Any, Final
 from paho.mqtt.matcher import MQTTMatcher
 
 from cloud.wire.reading_records import RAW_TOPIC
+from gateway.config import Config
 from gateway.config.bridges.channel_names import RAW_QUANTITY, channel_name, singles
 from gateway.config.bridges.model import ForwardConfig
 from gateway.config.kafka import topic_problem
 from gateway.config.values import EACH, filled, matched, path_levels
-from gateway.mqtt.steps import Change, apply, compiled, hides
+from gateway.mqtt.payload import Change, apply, compiled, hides
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The gateway's own topics on the local broker; ``reading`` is a template, ``readings`` a filter."""
+
+    status: str
+    run: str
+    reading: str
+    readings: str
+    command_result: str
+
+    @classmethod
+    def of(cls, config: Config) -> Topics:
+        """The topics under ``{topic_root}/{gateway}``."""
+        root = f"{config.mqtt.topic_root}/{config.gateway.id}"
+        return cls(
+            f"{root}/status",
+            f"{root}/run",
+            root + "/{sensor}/{quantity}",
+            f"{root}/+/+",
+            f"{root}/command-result",
+        )
+
+
+def routes(config: Config) -> list[ForwardConfig]:
+    """What is forwarded: the gateway's own readings, and the other devices' messages."""
+    return [ForwardConfig(Topics.of(config).readings), *config.forwards]
+
+
+def filters(config: Config) -> list[str]:
+    """What is subscribed to."""
+    return [forward.filter for forward in routes(config)]
+
 
 _CACHED_TOPICS: Final = 1024
 # A topic may have 64 KiB: longer ones than these are looked up each time, and a channel's source is the

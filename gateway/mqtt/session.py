@@ -18,8 +18,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
+import msgspec
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessageInfo, topic_matches_sub
 from paho.mqtt.enums import CallbackAPIVersion, MessageType, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.exception import MalformedPacket
@@ -28,8 +30,53 @@ from paho.mqtt.reasoncodes import ReasonCode
 from cloud.backoff import Backoff
 from gateway.config.model import MqttConfig
 from gateway.mqtt.broker_drops import TOPIC as DROPS_TOPIC, BrokerDrops
-from gateway.mqtt.subscriptions import Subscriptions
-from gateway.ports import Ack, Message, OwnTopics
+from gateway.ports import Ack, Message, OwnTopics, Snapshot
+from gateway.system.atomic_file import read_state, write_state
+
+_Filters = dict[Annotated[str, msgspec.Meta(min_length=1)], bool]
+
+
+class Subscriptions:
+    """``wanted`` are the filters of the config in force. Owned by the loop, but for ``tick``."""
+
+    def __init__(self, path: Path, wanted: Iterable[str]) -> None:
+        self._path = path
+        self.wanted = tuple(wanted)
+        # By filter of the session, whether it is settled.
+        self._held: Mapping[str, bool] = read_state(
+            path, lambda stored: msgspec.convert(stored["filters"], _Filters), {}
+        )
+        self._stored = self._held
+        self._news: tuple[str, ...] = ()
+
+    def request(self) -> list[str]:
+        """What is wanted is requested now; the filters to end, which an earlier config had."""
+        self._news = tuple(each for each in self.wanted if not self._held.get(each))
+        return sorted(self._held.keys() - set(self.wanted))
+
+    def session_lost(self) -> None:
+        """The broker has no session of ours any more."""
+        self._held = {}
+
+    def accepted(self) -> None:
+        """The broker has all that is wanted, and nothing else."""
+        self._held = {each: self._held.get(each, False) for each in self.wanted}
+
+    def settled(self) -> None:
+        """All that was retained has come and is acknowledged."""
+        if self._news:
+            self._held, self._news = dict.fromkeys(self._held, True), ()
+
+    def is_news(self, topic: str) -> bool:
+        """Whether a retained message may be one that was not taken before."""
+        return any(topic_matches_sub(each, topic) for each in self._news)
+
+    def tick(self, _snapshot: Snapshot) -> None:
+        """Store what the session has; the main thread calls, as the loop must not wait for a disk."""
+        held = self._held
+        if held != self._stored and write_state(self._path, {"filters": held}):
+            self._stored = held
+
 
 _PIECE_BYTES: Final = 64 << 10
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from buffer.drops import Drop
-from buffer.errors import OutboxLocked
+from buffer.errors import Drop, OutboxLocked
 from buffer.files import boot_id
 from cloud.errors import CloudError
 from gateway.clock.sync import open_clock
@@ -23,8 +22,7 @@ from gateway.clock.system_clock import Machine
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError
 from gateway.commands.progress_bar import progress_bar
 from gateway.config import Config
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.forwarder import Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import Pace, State

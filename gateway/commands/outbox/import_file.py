@@ -20,7 +20,7 @@ from cloud.kafka.topic_scan import REVISED, Revised, read_books, read_revised
 from cloud.wire.identities import IdentityRecord, claimed_gateway
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.run_records import RunRecord
-from gateway.clock.repair import UNREPAIRED
+from gateway.clock.hold import UNREPAIRED
 from gateway.commands.arguments import FAILED, OK
 from gateway.commands.progress_bar import ShowProgress, progress_bar
 from gateway.config import Config

@@ -22,10 +22,10 @@ from drivers.emulation.stepped_clock import SteppedClock
 from drivers.emulation.weather import SimulatedEnvironment, Weather
 from drivers.interface import Channel, FittedSensor, Measurement
 from gateway.calibration.history import channel_records, kafka_record
-from gateway.clock.repair import RECEIVED_AT
+from gateway.clock.hold import RECEIVED_AT
 from gateway.commands.simulate.story import Run, SensorFault, Story
 from gateway.config import Config, SensorConfig
-from gateway.mqtt.topics import Topics
+from gateway.mqtt.routes import Topics
 from gateway.ports import Record
 from gateway.reporting.previous_runs import Predecessors
 from gateway.reporting.run_ledger import RunLedger

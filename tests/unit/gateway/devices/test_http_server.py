@@ -29,7 +29,7 @@ from gateway.devices import http_bodies, http_server
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.http_server import HttpServer
 from gateway.devices.readings import BadBody, PostedReadings, payloads, unpacked
-from gateway.forwarding.inbox import Posted, Published
+from gateway.forwarding.forwarder import Posted, Published
 from tests.support.config import config_text, write_config
 from tests.support.servers import eventually
 from tests.unit.cloud.wire.test_reading_records import READING

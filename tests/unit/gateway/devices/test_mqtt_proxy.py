@@ -25,7 +25,7 @@ from gateway.devices.entry import DeviceEntry
 from gateway.devices.mqtt_access import MqttAccess
 from gateway.devices.mqtt_server import MqttServer
 from gateway.devices.mqtt_sessions import Sessions
-from gateway.forwarding.inbox import Published
+from gateway.forwarding.forwarder import Published
 from tests.support.mqtt_device import CONNECTED, Device, connect, device, packet, puback, publish, subscribe
 from tests.support.servers import eventually
 
