@@ -1,4 +1,4 @@
-"""Errors of an outbox, by what the caller can do about them.
+"""Errors of an outbox, by what the caller can do about them, and reports of dropped records.
 
 After OutboxLocked, OutboxDiskFull and OutboxUnusable the store is as it was before the call, and the same
 call may succeed later.

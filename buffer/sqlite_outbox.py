@@ -18,6 +18,11 @@ Invariants:
 
 This module: the lock, opening, and replacing a damaged file. The blocks are buffer.disk_blocks'.
 
+A damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a new file
+replaces them. One pass copies into it, under the numbers they had, the blocks that SQLite still reads and
+whose heads are sound; a payload is judged when it is read; the rest is announced. Then the name becomes
+``<file>.damaged-…``, for people to examine. A crash before that repeats the pass.
+
 One thread uses it at a time; it need not be the one that made it.
 """
 

@@ -1,9 +1,12 @@
-"""Holds records until their boot's time is decided, and repairs or unmarks them then.
+"""Readings of a clock that was not set: marked, held until their boot's time is decided, then repaired.
 
 A boot's time is decided once: its wall time at boot, or unknown. This boot's is open until the clock is
 synchronised or the hold ends; an earlier boot without one is unknown.
 
-Owned by the forwarder's thread, except ``released``.
+The repair depends only on the record's own bytes and the boot's time, so that a second copy of a reading
+(from the broker, or read again after a crash) is sent with the same bytes as the first.
+
+The forwarder's thread owns ``ClockHold``, except ``released``; the functions are pure.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from buffer.errors import Drop
 from cloud.wire.reading_records import Reading
 from gateway.calibration.history import CalibrationHistory, history_path
-from gateway.clock.gps_time import GpsTime, ManualTime, receivers_of
+from gateway.clock.given_time import GpsTime, ManualTime, receivers_of
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.config import Config

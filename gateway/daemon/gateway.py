@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from drivers.interface import Board
 from gateway.calibration.history import CalibrationHistory
-from gateway.clock.gps_time import GpsTime
+from gateway.clock.given_time import GpsTime
 from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
 from gateway.config import Config
@@ -52,7 +52,15 @@ _LONGEST_H: Final = 24
 
 
 class RestartBudget:
-    """Counts restarts in a file; ``boot_ns`` is time since boot, which setting the clock doesn't change."""
+    """When the daemon may end itself so that systemd starts it again, because drivers hang.
+
+    A new process gets back the threads, pins and buses that hang. Where the hardware itself is broken it is
+    of no use, so each restart makes the next one wait longer: 1, 2, 4 … 24 hours. That is kept in a file
+    beside the outbox. A reboot, or a wait that has passed twice without another restart, begins again at one
+    hour.
+
+    ``boot_ns`` is time since boot, which setting the clock doesn't change.
+    """
 
     def __init__(self, path: Path, boot: str, boot_ns: Callable[[], int]) -> None:
         self._path = path

@@ -1,7 +1,10 @@
-"""Carries out a reload: all of it, or nothing and the old config goes on.
+"""What differs between two configs, and the reload that changes to the new one: all of it, or nothing.
 
-Whatever can fail (the file, the board's wiring, a port, Kafka's properties) is tried before anything changes.
-Owned by the main thread.
+A key that isn't named here as live takes a restart, so that a new key is never silently ignored. A file that
+the config names has changed where its content has.
+
+Whatever can fail (the file, the board's wiring, a port, Kafka's properties) is tried before anything changes;
+else the old config goes on. The main thread owns ``Reload``; ``compare`` is pure.
 """
 
 from __future__ import annotations

@@ -91,7 +91,10 @@ Event = Sampled | Announced | Posted | Published | Retained | BootTime | Call | 
 
 
 class Inbox:
-    """The events that wait, and a descriptor that wakes the forwarder's thread."""
+    """What other threads hand the forwarder: it takes one event at a time, in the order they came.
+
+    Any thread puts and none waits; the forwarder's thread takes, and sleeps here: a descriptor wakes it.
+    """
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()

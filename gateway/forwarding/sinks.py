@@ -1,4 +1,4 @@
-"""The two Kafka producers of a gateway: for new messages, and for the outbox beside them."""
+"""The two Kafka producers of a gateway, for new messages and for the outbox, and what they write."""
 
 from __future__ import annotations
 
@@ -40,7 +40,14 @@ class _Record(Protocol):
 
 
 class ReadingFormat:
-    """``value_of`` is the forwarder's; the registry is asked by a thread of its own, once, until it answers.
+    """How readings leave for Kafka: as the JSON they are everywhere in the gateway, or as Avro.
+
+    It is decided at the sink alone: the outbox, the local broker and what repairs a time have JSON, so a
+    config may change the format while there is a backlog. A registry that is away stops nothing: the schema's
+    id is kept beside the outbox. While it isn't known, readings leave as JSON, which every reader of ours
+    takes beside Avro.
+
+    ``value_of`` is the forwarder's; the registry is asked by a thread of its own, once, until it answers.
 
     ``kept`` is the file with the id.
     """

@@ -1,9 +1,9 @@
-"""Decides what a message from the broker is: a reading to forward, an echo of our own, or a dead letter.
+"""Decides what a message from the broker is: a reading, an echo of our own, a dead letter. Makes its record.
 
 Other devices' numbers become readings here: at their first receipt they get this gateway's id, this run, and
 a number that is drawn only once everything else is decided, so that each number is a record's.
 
-Owned by the forwarder's thread.
+Samplers' threads make the records of own readings; the forwarder's thread owns everything else.
 """
 
 from __future__ import annotations

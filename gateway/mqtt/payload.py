@@ -1,7 +1,12 @@
-"""What other devices' payloads hold: a number, or a number (and perhaps a time) somewhere in a JSON document.
+"""What other devices' payloads hold, and what the steps of a forward make of them. Pure.
 
-Devices print JSON by hand: a value that is none (``nan``, nothing) costs itself, the others stay. Pure. A
-payload without the number raises InvalidReading, whose reason becomes a dead letter's.
+A payload is a number, or a JSON document with a number (and perhaps a time) somewhere. Devices print JSON by
+hand: a value that is none (``nan``, nothing) costs itself, the others stay. A payload without the number
+raises InvalidReading, whose reason becomes a dead letter's.
+
+Steps are compiled once for each topic. All that they don't name stays as it came, numbers with all their
+digits. Where a list stands on the way to a field, ``keep``, ``drop`` and ``mask`` go through it: a field that
+must not leave the mast is found in each of its objects.
 """
 
 from __future__ import annotations

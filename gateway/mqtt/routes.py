@@ -1,6 +1,6 @@
-"""Which ``[[forward]]`` a topic belongs to, and which channel its readings make.
+"""The gateway's own topics, what it subscribes to, and which ``[[forward]]`` a topic belongs to.
 
-Pure but for a bounded cache; owned by one thread.
+A route also has the channel that a topic's readings make. Pure but for a bounded cache; owned by one thread.
 """
 
 from __future__ import annotations

@@ -37,7 +37,16 @@ _Filters = dict[Annotated[str, msgspec.Meta(min_length=1)], bool]
 
 
 class Subscriptions:
-    """``wanted`` are the filters of the config in force. Owned by the loop, but for ``tick``."""
+    """Which filters the broker's session of this gateway has, kept beside the outbox.
+
+    The broker sends what it retains with each SUBSCRIBE, and we subscribe at each connect, since a broker may
+    restore an older session. Retained messages of a filter that the session had before are therefore no news:
+    forwarded again at each connect they would be readings twice. A filter is *settled* once all that was
+    retained has been acknowledged; until then retained messages are news, though the connection breaks in
+    between.
+
+    ``wanted`` are the filters of the config in force. Owned by the loop, but for ``tick``.
+    """
 
     def __init__(self, path: Path, wanted: Iterable[str]) -> None:
         self._path = path

@@ -1,6 +1,13 @@
-"""Reads this gateway's commands from Kafka, in a thread of its own.
+"""Reads this gateway's commands from Kafka and carries out each at most once, in a thread of its own.
 
-Without ``[commands] allow`` there is no connection and no thread.
+``History`` is the file of what was begun: a command is durable there before anything is done, together with
+the place in Kafka where reading continues, so that none is begun twice, whenever the gateway is killed. An id
+is kept until it has expired and its result has left; what expires no later than the last one that was deleted
+counts as expired whatever the clock shows. One that was refused because it expires too far ahead goes with
+its result: it would stay for ever. Not to be deleted while commands may be valid.
+
+``Executor`` carries out one command after the other. What becomes of it is a result with a word for its
+reason, and the result is announced until it is durable.
 """
 
 from __future__ import annotations
@@ -67,7 +74,10 @@ class Begun:
 
 
 class History:
-    """The file. ``now_ms``: where reading begins the first time, 0 for the topic's end."""
+    """The file. Every method raises HistoryError.
+
+    ``now_ms``: where reading begins the first time, 0 for the topic's end.
+    """
 
     def __init__(self, path: Path, now_ms: int) -> None:
         with _errors(path):

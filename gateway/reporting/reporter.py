@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from buffer.errors import NOT_STORED, Drop
-from gateway.clock.gps_time import ManualTime
+from gateway.clock.given_time import ManualTime
 from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
 from gateway.forwarding.forwarder import Inbox

@@ -1,4 +1,8 @@
-"""The time of a GPS receiver, where no time server sets the clock: a boot's offset, offered like a phone's.
+"""The time of this boot where no time server sets the clock: entered from a phone, or by a GPS receiver.
+
+A phone's offer is a pair: the phone's time, and the gateway's time since boot that the page received just
+before. Neither the system's clock nor a slow network distorts it: its error is at most the time between
+that response and the request with the pair, and a pair that is too slow is refused.
 
 A thread of its own reads gpsd once the clock had its chance, and ends when the boot's time is decided, by
 whatever decided it. A report has the time of its fix, and comes later by what the receiver and its line take:
