@@ -255,6 +255,7 @@ def next_batch_s(first_s: float, batch_s: float, now_s: float) -> float:
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.25
+_IDLE_POLL_S: Final = 1.0
 _FRUITLESS_PAUSE_S: Final = 10.0
 # A pass that steps across rows that wait costs next to nothing, and among the others may be the only probe.
 _PAUSE_BESIDE_HELD_S: Final = 1.0
@@ -291,7 +292,7 @@ class Backlog:
         # Since when there has always been a row at the sink.
         self._under_way_s = float("-inf")
         self._remove_backoff = Backoff(_REMOVE_AGAIN_S, _LONGEST_REMOVE_PAUSE_S)
-        self._remove_again_s = float("-inf")
+        self._remove_again_s = self._idle_poll_at_s = float("-inf")
         self.moves = 0
         """Grows with every step: rows requested or read, outcomes taken, rows removed."""
 
@@ -425,6 +426,10 @@ class Backlog:
 
     def poll(self, now_s: float) -> Sequence[SentRow]:
         """Take the sink's outcomes; the rows that Kafka has confirmed."""
+        if not self._sink.open and not self._outbox.records and now_s < self._idle_poll_at_s:
+            # There is nothing to come: a producer at rest is only looked after.
+            return ()
+        self._idle_poll_at_s = now_s + _IDLE_POLL_S
         outcomes = self._sink.poll()
         if not outcomes:
             return ()
@@ -489,10 +494,10 @@ class Backlog:
 
     def _wanted(self, coming: int = 0) -> bool:
         """Whether there are rows to fetch; ``coming``: so many are about to be under way."""
-        waiting = len(self._state.ledger.held) + self._drain.under_way + coming
-        if not self._sink.usable or self._drain.busy or self._skipped.only:
+        records = self._outbox.records
+        if not records or not self._sink.usable or self._drain.busy or self._skipped.only:
             return False
-        return self._outbox.records > waiting
+        return records > len(self._state.ledger.held) + self._drain.under_way + coming
 
     def _send(self, number: int, record: Record, now_s: float) -> None:
         if not self._sink.open:

@@ -387,7 +387,7 @@ class Forwarder:
 
         def stop() -> None:
             self._state.taking = False
-            self._state.stop_at_s = self._state.monotonic() + grace_s
+            self._state.stopping, self._state.stop_at_s = True, self._state.monotonic() + grace_s
             self._uplink.hurry()
 
         self.inbox.put(Call(stop))
@@ -477,9 +477,9 @@ class Forwarder:
     # The thread.
 
     def _run(self) -> None:
-        state, broker = self._state, self._broker
+        state, broker, sendable = self._state, self._broker, self._backlog.sendable
         while not self._finished():
-            self._mark_progress()
+            self._mark_progress(sendable)
             self.inbox.sleep(self._patience_s(), *broker.interest())
             readings = self.inbox.has_readings
             if readings:
@@ -492,7 +492,8 @@ class Forwarder:
                 for entry in self._reception.take(message, now_s):
                     self._uplink.send(entry, now_s)
             reported = self._take_outcomes(now_s)
-            self._uplink.turn(now_s, backlog=self._backlog.sendable)
+            sendable = self._backlog.sendable
+            self._uplink.turn(now_s, backlog=sendable)
             self._bound_memory()
             self._backlog.turn(now_s)
             self._settle()
@@ -507,7 +508,7 @@ class Forwarder:
                 self._messages_s = now_s
         self._ended = True
 
-    def _mark_progress(self) -> None:
+    def _mark_progress(self, sendable: bool) -> None:
         ledger = self._state.ledger
         self._turns += 1
         if ledger.storing:
@@ -517,7 +518,7 @@ class Forwarder:
             oldest = ledger.oldest_unstored()
             # That the outbox refuses messages, which stay in the ledger, is no standstill.
             self._oldest = None if oldest is None else (id(oldest), oldest.entered_s, self._refusals)
-        self._moves = self._backlog.moves if self._backlog.sendable else None
+        self._moves = self._backlog.moves if sendable else None
 
     def _take_events(self, now_s: float) -> None:
         """Those behind the first too, since a turn after each costs more than it."""
@@ -531,7 +532,8 @@ class Forwarder:
         """What became of records at the sinks; whether there was anything."""
         reported = self._uplink.poll(now_s)
         drained = self._backlog.poll(now_s)
-        self._uplink.drained(drained, now_s)
+        if drained:
+            self._uplink.drained(drained, now_s)
         return reported or bool(drained)
 
     def _dispatch(self, event: Event, now_s: float) -> None:
@@ -587,7 +589,8 @@ class Forwarder:
         settled = self._state.ledger.take_settled()
         for ack in settled.acks:
             self._reception.acknowledge(ack)
-        self._backlog.remove(settled.rows)
+        if settled.rows:
+            self._backlog.remove(settled.rows)
 
     def _bound_memory(self) -> None:
         """Leave with the broker what there is no room for; give up our own oldest readings at the last."""

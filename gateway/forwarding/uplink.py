@@ -112,7 +112,7 @@ class Uplink:
         state = self._state
         if not (state.kafka.answering and entry.live and entry.waiting):
             return
-        if state.hold.holds(entry.record):
+        if state.hold.active and state.hold.holds(entry.record):
             return
         if not state.kafka.may_send(entry.record.topic, now_s):
             return
@@ -240,8 +240,11 @@ class Uplink:
     def _store(self, now_s: float) -> None:
         """Store what is overdue, and with it whatever would be soon; everything during a stop."""
         state, ledger = self._state, self._state.ledger
-        oldest, before_s, stopping = ledger.oldest_unstored(), self._entered_before_s(now_s), state.stopping
-        if oldest is None or self._disk_refuses(now_s) or not (stopping or oldest.entered_s <= before_s):
+        oldest, stopping = ledger.oldest_unstored(), state.stopping
+        if oldest is None or self._disk_refuses(now_s):
+            return
+        before_s = self._entered_before_s(now_s)
+        if not (stopping or oldest.entered_s <= before_s):
             return
         if oldest.at_sink and not stopping:
             state.kafka.watch(oldest)

@@ -289,6 +289,7 @@ class MqttSession:
         self._local = is_local(config.host)
         self._subscriptions = subscriptions
         self._own = own
+        self._own_names = own.names
         self._wake = wake
         self._drops = drops
         self._request: int | None = None
@@ -489,7 +490,7 @@ class MqttSession:
             self._session += 1
             self._subscriptions.session_lost()
         self._drops.connected(session_present=flags.session_present)
-        client.subscribe([(each, 1) for each in self._own.names])
+        client.subscribe([(each, 1) for each in self._own_names])
         self._subscribe(self._subscriptions.wanted)
 
     def _subscribe(self, filters: Iterable[str]) -> None:
@@ -593,7 +594,7 @@ class MqttSession:
             self._drops.update(payload)
             if self._drops_request is not None:
                 return
-        if topic in self._own.names:
+        if topic in self._own_names:
             # What came back is no news.
             if payload != self._retained.get(topic) and self._own.arrived(topic, payload):
                 self._publish_retained([topic])
