@@ -313,13 +313,13 @@ class Backlog:
 
     def wake_s(self) -> float:
         """When ``turn`` has something to do, infinity when only an event can change that."""
-        fetch_s = max(self._not_before_s, self._batch_at_s) if self._wanted() else _NEVER
-        return min(fetch_s, self._drain.remove_at_s)
+        if not self._outbox.records or not self._wanted():
+            return self._drain.remove_at_s
+        return min(max(self._not_before_s, self._batch_at_s), self._drain.remove_at_s)
 
     def turn(self, now_s: float) -> None:
         """Remove delivered rows that are due, and fetch more where it is time; none during a stop."""
         state = self._state
-        self._late.tick(now_s)
         if self._sink.open:
             state.kafka.evaluate_rows(self._under_way_s, now_s)
         if self._freed != state.kafka.freed:
@@ -331,7 +331,9 @@ class Backlog:
                 del self._parked[topic]
         if now_s >= self._drain.remove_at_s or state.stopping:
             self.remove(self._drain.take_delivered())
-        self._fetch_more(now_s)
+        if self._outbox.records:
+            self._late.tick(now_s)
+            self._fetch_more(now_s)
 
     def _fetch_more(self, now_s: float, coming: int = 0) -> None:
         if self._state.stopping or now_s < max(self._not_before_s, self._batch_at_s):
@@ -494,10 +496,10 @@ class Backlog:
 
     def _wanted(self, coming: int = 0) -> bool:
         """Whether there are rows to fetch; ``coming``: so many are about to be under way."""
-        records = self._outbox.records
-        if not records or not self._sink.usable or self._drain.busy or self._skipped.only:
+        waiting = len(self._state.ledger.held) + self._drain.under_way + coming
+        if not self._sink.usable or self._drain.busy or self._skipped.only:
             return False
-        return records > len(self._state.ledger.held) + self._drain.under_way + coming
+        return self._outbox.records > waiting
 
     def _send(self, number: int, record: Record, now_s: float) -> None:
         if not self._sink.open:

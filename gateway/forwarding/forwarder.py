@@ -151,9 +151,9 @@ class Inbox:
         poll.register(self._descriptor, select.POLLIN)
         if descriptor is not None:
             poll.register(descriptor, interest)
-        ready = poll.poll(math.ceil(timeout_s * 1000))
+        ready = dict(poll.poll(math.ceil(timeout_s * 1000)))
         self._asleep = False
-        if any(each == self._descriptor for each, _ in ready):
+        if self._descriptor in ready:
             os.eventfd_read(self._descriptor)
 
 
@@ -618,7 +618,8 @@ class Forwarder:
     @property
     def _open(self) -> int:
         """How many records' outcomes are to come."""
-        return sum(sink.open for sink in self._sinks)
+        live, backlog = self._sinks
+        return live.open + backlog.open
 
     def _finished(self) -> bool:
         state = self._state
