@@ -35,9 +35,8 @@ from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import Pace, State
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery
-from gateway.mqtt.intake import Intake
+from gateway.mqtt.intake import Intake, Topics, filters, routes
 from gateway.mqtt.payload import nested
-from gateway.mqtt.routes import Topics, filters, routes
 from gateway.mqtt.session import MqttSession, Subscriptions
 from gateway.ports import Record
 from gateway.reporting.event_spool import EventSpool

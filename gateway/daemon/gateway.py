@@ -22,8 +22,7 @@ from gateway.forwarding.forwarder import Forwarder, Inbox
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery
-from gateway.mqtt.intake import Intake
-from gateway.mqtt.routes import Topics
+from gateway.mqtt.intake import Intake, Topics
 from gateway.mqtt.session import MqttSession, Subscriptions
 from gateway.ports import Clock, Snapshot
 from gateway.reporting.event_spool import EventSpool

@@ -35,7 +35,7 @@ from gateway.config.outputs.model import CommandsConfig
 from gateway.daemon.gateway import Gateway
 from gateway.daemon.snapshot import run_counts
 from gateway.mqtt import home_assistant
-from gateway.mqtt.routes import filters, routes
+from gateway.mqtt.intake import filters, routes
 from gateway.ports import Snapshot
 from gateway.reporting.previous_runs import lost_at_most_s
 from gateway.reporting.run_ledger import State

@@ -17,7 +17,7 @@ from gateway.clock.sync import ClockSync
 from gateway.forwarding.forwarder import Inbox
 from gateway.forwarding.records import joined
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.mqtt.routes import Topics
+from gateway.mqtt.intake import Topics
 from gateway.ports import Record, Snapshot
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.run_ledger import ANNOUNCE_EVERY_S, RunLedger

@@ -117,7 +117,7 @@ def main() -> None:
         [call for call in calls if -_BEFORE_S < call.at_s - at_s < _AFTER_S and call.thread != "MainThread"]
         for at_s in readings
     )
-    show("a reading to Kafka", min((walk for walk in walks if len(walk) > 100), key=len))
+    show("a reading to Kafka", min((walk for walk in walks if len(walk) > 100), key=lambda walk: len(walk)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from gateway.calibration.history import channel_records, kafka_record
 from gateway.clock.hold import RECEIVED_AT
 from gateway.commands.simulate.story import Run, SensorFault, Story
 from gateway.config import Config, SensorConfig
-from gateway.mqtt.routes import Topics
+from gateway.mqtt.intake import Topics
 from gateway.ports import Record
 from gateway.reporting.previous_runs import Predecessors
 from gateway.reporting.run_ledger import RunLedger

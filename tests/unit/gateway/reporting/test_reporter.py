@@ -11,7 +11,7 @@ from cloud.wire.reading_records import EVENTS_TOPIC
 from gateway.forwarding.forwarder import Announced, Inbox
 from gateway.forwarding.records import summarise
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.mqtt.routes import Topics
+from gateway.mqtt.intake import Topics
 from gateway.ports import ParkedTopic, Record
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import Predecessors
