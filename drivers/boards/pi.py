@@ -10,9 +10,9 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
-from drivers.board_options import PiOptions
 from drivers.generic.modbus_port import ModbusPort
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.edge_counter import CallbackCounter
@@ -25,13 +25,29 @@ from drivers.hardware.quiet_import import quiet_import
 from drivers.hardware.socket_lines import SocketLines
 from drivers.hardware.w1_sysfs import SysfsW1
 from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream, OutputPin
+from drivers.option_docs import Meaning
 
 _log = logging.getLogger(__name__)
+
+Counting = Literal["auto", "kernel", "rpi-gpio"]
 
 _I2C_REMEDY: Final = (
     "I2C needs a Raspberry Pi with dtparam=i2c_arm=on in config.txt, the group 'i2c' and the extra 'pi'; "
     'elsewhere use [board] kind = "simulated" or "replay"'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PiOptions:
+    """Pins are BCM numbers, the bus is the header's (SDA and SCL)."""
+
+    counting: Annotated[
+        Counting,
+        Meaning(
+            "who counts pulses: the kernel, by their interrupts, or RPi.GPIO, by a callback for each; "
+            '"auto": the kernel where it can'
+        ),
+    ] = "auto"
 
 
 def raw_monotonic() -> float:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from drivers.board_options import PiOptions, ReplayOptions, SimulatedOptions
+from drivers.boards.pi import PiBoard, PiOptions
+from drivers.boards.replay import ReplayOptions, open_replay
+from drivers.boards.simulated import SimulatedOptions, open_simulated
+from drivers.emulation.environment import Site
 from drivers.interface import Board, FittedSensor, Located
 
 BOARDS: Final[dict[str, type[Any]]] = {
@@ -26,19 +29,12 @@ def open_board(
     """Open the board of these options for its sensors. Raises BoardError.
 
     A replayed file's path is relative to ``base_dir`` (the configuration's directory). ``site`` places the
-    simulated weather. A board is imported here, where it is opened: a mast needs neither the weather nor the
-    emulated chips, a simulation no driver of the Pi's hardware.
+    simulated weather.
     """
     match options:
         case ReplayOptions():
-            from drivers.boards.replay import open_replay
-
             return open_replay(options, sensors, base_dir)
         case SimulatedOptions():
-            from drivers.boards.simulated import open_simulated
-
-            return open_simulated(options, sensors, base_dir, site)
+            return open_simulated(options, sensors, base_dir, Site.of(site))
         case _:
-            from drivers.boards.pi import PiBoard
-
             return PiBoard(options)

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from drivers.ads1115 import adc_pins
-from drivers.board_options import Fault
 from drivers.driver_type import I2cDevice, Remove, Words
 from drivers.emulation.ads1115 import EmulatedAds1115, Volts
 from drivers.emulation.environment import SECOND_NS, Environment
-from drivers.emulation.faults import Faults
+from drivers.emulation.faults import Fault, Faults
 from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
 from drivers.emulation.modbus import EmulatedModbus
 from drivers.emulation.stepped_clock import SteppedClock

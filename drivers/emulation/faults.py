@@ -8,15 +8,87 @@ from __future__ import annotations
 import math
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
-from drivers.board_options import Fault, FaultKind
+from annotated_types import Ge, Gt, Le
+
 from drivers.emulation.ads1115 import Volts
 from drivers.emulation.environment import SECOND_NS
+from drivers.option_docs import Meaning
 
+FaultKind = Literal["stuck", "icing", "drift", "spike", "open-input", "bit-errors"]
+
+_CUPS: Final = ("hall-anemometer", "pulse")
+_VOLTS: Final = ("analog", "bp20", "pyranometer", "wind-vane")
+FITS: Final[Mapping[FaultKind, tuple[str, ...]]] = {
+    "stuck": _CUPS,
+    "icing": _CUPS,
+    "drift": (*_CUPS, "analog", "pyranometer"),
+    "spike": (*_CUPS, *_VOLTS),
+    "open-input": (*_VOLTS, "modbus", "w1"),
+    "bit-errors": ("dht11", "modbus", "w1"),
+}
+"""The drivers whose hardware can fail each way."""
+
+_DEFAULT_AMOUNT: Final[Mapping[FaultKind, float]] = {
+    "stuck": 0.0, "icing": 10_800.0, "drift": 0.9, "spike": 0.0, "open-input": 0.0, "bit-errors": 0.05,
+}  # fmt: skip
 _SPIKE_PULSES: Final = 60.0
 _SPIKE_V: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong. Times are event time, in seconds."""
+
+    sensor: Annotated[str, Meaning("whose hardware fails")]
+    kind: Annotated[
+        FaultKind,
+        Meaning("no pulses; slower and slower; scaled pulses; one wrong reading; loose wire; flipped bits"),
+    ]
+    after_s: Annotated[float, Ge(0), Meaning("when it begins, counted from the board's start", "s")] = 0.0
+    for_s: Annotated[
+        Annotated[float, Gt(0)] | None, Meaning("how long it lasts; for ever if not given", "s")
+    ] = None
+    amount: Annotated[
+        Annotated[float, Ge(-1e6), Le(1e6)] | None,
+        Meaning(
+            "icing: s until it stands; drift: a factor; spike: pulses or V more; bit-errors: share of reads"
+        ),
+    ] = None
+    every_s: Annotated[
+        Annotated[float, Gt(0)] | None, Meaning("spike: again and again while the fault lasts", "s")
+    ] = None
+    while_file: Annotated[
+        str | None, Meaning("only while this file is there: what a hand does to a simulated sensor")
+    ] = None
+
+    @property
+    def present(self) -> bool:
+        """Whether the file that it waits for is there."""
+        return self.while_file is None or Path(self.while_file).exists()
+
+    def strength(self) -> float:
+        """The amount, or what is usual for the kind."""
+        return _DEFAULT_AMOUNT[self.kind] if self.amount is None else self.amount
+
+
+def amount_problem(fault: Fault) -> str | None:
+    """What is wrong with a fault's amount, or None."""
+    amount = fault.strength()
+    match fault.kind:
+        case "stuck" | "open-input":
+            return f'means nothing for kind = "{fault.kind}"'
+        case "icing" if amount <= 0:
+            return f"must be above 0 (seconds until the cup stands), not {amount:g}"
+        case "drift" if amount < 0:
+            return f"must be at least 0 (a factor on the pulses), not {amount:g}"
+        case "bit-errors" if not 0 <= amount <= 1:
+            return f"must be a share of the reads, 0 to 1, not {amount:g}"
+    return None
 
 
 class Faults:

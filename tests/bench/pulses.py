@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.board_options import PiOptions
-from drivers.boards.pi import PiBoard
+from drivers.boards.pi import PiBoard, PiOptions
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
 from drivers.hardware.gpio_chip import LINE_EVENT, Kernel
 from tests.unit.drivers.hardware.emulated_kernel import EmulatedKernel

@@ -12,8 +12,8 @@ from typing import Any
 
 from cloud.wire.quantities import QUANTITIES
 from drivers.ads1115 import AdcOptions
-from drivers.board_options import ReplayColumn
 from drivers.boards.registry import BOARDS, open_board
+from drivers.boards.replay import ReplayColumn
 from drivers.emulation.board import EmulatedBoard
 from drivers.generic.modbus import ModbusRegister
 from drivers.iio import IioChannel

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import tomlkit
 
-from drivers.board_options import FaultKind
+from drivers.emulation.faults import FaultKind
 
 EXAMPLES: Final = Path(__file__).parents[2] / "docs" / "examples"
 _SECOND_VANE: Final = {

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from drivers.board_options import PiOptions
-from drivers.boards.pi import PiBoard
+from drivers.boards.pi import PiBoard, PiOptions
 from drivers.boards.registry import BOARDS
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions, fastest_hz
 from drivers.interface import BoardError, Diagnoses, ReadError

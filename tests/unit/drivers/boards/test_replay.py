@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.board_options import ReplayColumn
+from drivers.boards.replay import ReplayColumn
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import NRG_COLUMNS, NRG_CUP, NRG_MAST, SECOND_NS, Sample, fitted, replayed, sample
 from tests.support.nrg_csv import write_nrg_csv

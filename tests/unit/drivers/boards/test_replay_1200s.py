@@ -17,7 +17,7 @@ import pytest
 
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading
-from drivers.board_options import ReplayColumn
+from drivers.boards.replay import ReplayColumn
 from drivers.generic.modbus import ModbusRegister
 from drivers.iio import IioChannel
 from drivers.interface import FittedSensor

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from drivers.board_options import Fault
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.board import EmulatedBoard
-from drivers.emulation.faults import Faults
+from drivers.emulation.faults import Fault, Faults
 from drivers.interface import ChecksumError, FittedSensor, ReadError
 from tests.support.masts import AS_FAST_AS_POSSIBLE, SECOND_NS, Sample, fitted, sample
 

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.ads1115 import FULL_SCALE_V, AdcOptions
-from drivers.board_options import Fault
 from drivers.driver_type import Nameplate, OptionError
+from drivers.emulation.faults import Fault
 from drivers.generic.analog import (
     TYPE,
     Analog,

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
-from drivers.board_options import Fault
 from drivers.boards.pi import PiBoard
 from drivers.boards.registry import BOARDS, open_board
 from drivers.driver_type import Nameplate, OptionError
+from drivers.emulation.faults import Fault
 from drivers.generic.modbus import TYPE, Modbus, ModbusOptions, ModbusRegister, claims, concerns, number_of
 from drivers.generic.modbus_port import ModbusPort
 from drivers.generic.modbus_registers import (

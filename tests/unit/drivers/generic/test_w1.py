@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
-from drivers.board_options import Fault
 from drivers.driver_type import OptionError
 from drivers.emulation.board import EmulatedW1
+from drivers.emulation.faults import Fault
 from drivers.generic.w1 import (
     TYPE,
     W1Options,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drivers.board_options import Fault
 from drivers.boards.registry import BOARDS, open_board
+from drivers.emulation.faults import Fault
 from drivers.interface import Board
 from gateway.commands.doctor.examine import hardware
 from gateway.config import Config, load

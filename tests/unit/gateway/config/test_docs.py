@@ -10,7 +10,8 @@ import pytest
 
 from cloud.wire.quantities import QUANTITIES, Kind
 from drivers.ads1115 import AdcOptions
-from drivers.board_options import ReplayOptions, SimulatedOptions
+from drivers.boards.replay import ReplayOptions
+from drivers.boards.simulated import SimulatedOptions
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.bridges.model import DownlinkConfig, DropIf, ForwardConfig

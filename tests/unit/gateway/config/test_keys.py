@@ -9,8 +9,9 @@ import pytest
 from annotated_types import Ge
 
 from drivers.ads1115 import AdcOptions
-from drivers.board_options import Fault, ReplayColumn, ReplayOptions
 from drivers.boards.registry import BOARDS
+from drivers.boards.replay import ReplayColumn, ReplayOptions
+from drivers.emulation.faults import Fault
 from drivers.option_docs import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model

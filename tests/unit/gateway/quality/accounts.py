@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drivers.board_options import Fault
-from drivers.emulation.faults import Faults
+from drivers.emulation.faults import Fault, Faults
 from tests.support.quality_days import Taken, mast_config, sample
 
 SECOND_NS = 1_000_000_000

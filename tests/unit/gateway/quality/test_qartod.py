@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Reading
-from drivers.board_options import Fault
+from drivers.emulation.faults import Fault
 from drivers.interface import Channel
 from gateway.config import Config, QualityRules, SensorConfig, load
 from gateway.config.quality_rules import DEFAULTS
