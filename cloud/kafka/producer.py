@@ -27,11 +27,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 class ReplicaWatch:
-    """Finds out whether replicas are away: librdkafka repeats what is refused for that, in silence.
-
-    It looks at the partitions of one topic at most every ten seconds. The thread that owns the sink asks; a
-    thread of its own waits for the answer.
-    """
+    """Looks at the partitions of one topic, as often as it is asked and not more than each ten seconds."""
 
     def __init__(self) -> None:
         self._found: str | None = None

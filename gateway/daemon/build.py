@@ -28,7 +28,8 @@ from gateway.daemon.daemon import Daemon
 from gateway.daemon.gateway import ConfigInForce, Gateway, KafkaReading, Life, OnDemand, RestartBudget
 from gateway.daemon.reload import Reload
 from gateway.daemon.snapshot import status_of
-from gateway.devices.entry import DeviceEntry, HttpInput, MqttProxy
+from gateway.devices.entry import DeviceEntry
+from gateway.devices.servers import HttpInput, MqttProxy
 from gateway.forwarding.forwarder import Call, Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks

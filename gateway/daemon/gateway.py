@@ -16,7 +16,7 @@ from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
 from gateway.config import Config
 from gateway.control.interlocks import Interlocks
-from gateway.devices.entry import HttpInput, MqttProxy
+from gateway.devices.servers import HttpInput, MqttProxy
 from gateway.forwarding.capacity import Forecast
 from gateway.forwarding.forwarder import Forwarder, Inbox
 from gateway.forwarding.sinks import KafkaSinks
