@@ -181,7 +181,7 @@ class KafkaSink(Generic[T]):
 
     def poll(self, timeout_s: float = 0.0) -> list[tuple[T, Undelivered | None]]:
         """The outcomes since the last call, None for what Kafka has. Waits at most so long for one."""
-        if not self.usable or self._too_large or self._made is not None:
+        if self._producer is None or self._broken or self._too_large or self._made is not None:
             self._replace()
         if self._leaving or self._gone:
             self._see_off()

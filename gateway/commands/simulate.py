@@ -29,11 +29,11 @@ from drivers.emulation.stepped_clock import SteppedClock
 from drivers.emulation.weather import SimulatedEnvironment, Weather
 from drivers.interface import Channel, FittedSensor, Measurement
 from gateway.calibration.history import channel_records, kafka_record
-from gateway.clock.repair import RECEIVED_AT
+from gateway.clock.hold import RECEIVED_AT
 from gateway.commands.demo.layout import MAST
 from gateway.config import Config, SensorConfig, load
 from gateway.config.quality import site_pressure_kpa
-from gateway.mqtt.topics import Topics
+from gateway.mqtt.intake import Topics
 from gateway.ports import Record
 from gateway.reporting.previous_runs import Predecessors
 from gateway.reporting.run_ledger import RunLedger

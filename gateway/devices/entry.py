@@ -14,7 +14,7 @@ import msgspec
 
 from cloud.wire import reading_records as wire
 from cloud.wire.fields import UNDECODABLE
-from gateway.forwarding.inbox import Posted, Published
+from gateway.forwarding.forwarder import Posted, Published
 from gateway.forwarding.ledger import ENTRY_BYTES
 from gateway.mqtt.intake import Intake
 from gateway.ports import Ack, Clock, Record

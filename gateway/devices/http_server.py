@@ -23,10 +23,10 @@ from typing import Any, Final
 import msgspec
 
 from gateway.config.bridges.http import read_tokens
-from gateway.config.bridges.model import NO_HTTP, HttpConfig
+from gateway.config.bridges.model import HttpConfig
 from gateway.devices.entry import LINES, BadBody, DeviceEntry, PostedReadings, Refusal, payloads, unpacked
 from gateway.ports import Record
-from gateway.status.bounded_server import BoundedServer, Listener, is_own_name
+from gateway.status.bounded_server import BoundedServer, is_own_name
 from gateway.status.tokens import WINDOW_S, Access, DeviceTokens
 
 MOST: Final = 8
@@ -322,36 +322,3 @@ class Post(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing of what a client has written."""
         log.debug("event=http.request peer=%s", self._peer)
-
-
-class HttpInput:
-    """The server at the address that is configured, if any. Owned by the main thread."""
-
-    def __init__(self, readings: PostedReadings, entry: DeviceEntry) -> None:
-        self._readings = readings
-        self._entry = entry
-        self._counts: Counter[str] = Counter()
-        self._listener = Listener(self._open, NO_HTTP)
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Where it listens, and what has come."""
-        server = self._listener.server
-        names = ("requests", "readings", "refused", "unauthorized", "pressure")
-        return {
-            "port": None if server is None else server.server_port,
-            **{name: self._counts[name] for name in names},
-        }
-
-    def listen(self, config: HttpConfig) -> None:
-        """Answer there from now on. Raises OSError; then everything stays as it is."""
-        self._listener.listen(config)
-
-    def stop(self) -> None:
-        """End and give the port back."""
-        self._listener.stop()
-
-    def _open(self, config: HttpConfig) -> HttpServer | None:
-        if config.address is None:
-            return None
-        return HttpServer(config, self._readings, self._entry, self._counts)

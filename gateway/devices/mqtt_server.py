@@ -18,12 +18,11 @@ from typing import Any, Final
 
 from paho.mqtt.client import topic_matches_sub
 
-from gateway.config.bridges.model import NO_PROXY, MqttProxyConfig
+from gateway.config.bridges.model import MqttProxyConfig
 from gateway.config.bridges.mqtt_proxy import StoredPassword, read_access, read_users
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.mqtt_connection import Connection, Receipt, Session, Sessions
 from gateway.devices.mqtt_packets import Publish
-from gateway.status.bounded_server import Listener
 from gateway.status.tokens import Guesses
 
 _MOST_OF_A_PEER: Final = 50
@@ -319,44 +318,3 @@ class MqttServer:
             log.debug("event=server.broken_off server=mqtt_proxy error=%s", error)
         else:
             log.error("event=server.request_failed server=mqtt_proxy", exc_info=error)
-
-
-class MqttProxy:
-    """The server at the address that is configured, if any. Owned by the main thread."""
-
-    def __init__(self, entry: DeviceEntry) -> None:
-        self._entry = entry
-        self._counts: Counter[str] = Counter()
-        self._listener = Listener(self._open, NO_PROXY)
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Where it listens, who is connected, and what has come."""
-        server, counts = self._listener.server, self._counts.copy()
-        names = ("connects", "messages", "acknowledged", "repeats", "unauthorized", "pressure")
-        return {
-            "port": None if server is None else server.server_port,
-            "clients": 0 if server is None else server.clients,
-            **{name: counts[name] for name in (*names, "subscriptions_refused")},
-            "refused": {
-                name.removeprefix("refused "): count
-                for name, count in sorted(counts.items())
-                if name.startswith("refused ")
-            },
-        }
-
-    def listen(self, config: MqttProxyConfig) -> None:
-        """Answer there from now on. Raises OSError; then everything stays as it is."""
-        self._listener.listen(config)
-
-    def take_no_more(self) -> None:
-        """Accept nothing any more."""
-        if self._listener.server is not None:
-            self._listener.server.take_no_more()
-
-    def stop(self) -> None:
-        """Send what is due and end."""
-        self._listener.stop()
-
-    def _open(self, config: MqttProxyConfig) -> MqttServer | None:
-        return None if config.address is None else MqttServer(config, self._entry, self._counts)

@@ -17,8 +17,7 @@ from operator import attrgetter
 from queue import Empty, PriorityQueue
 from typing import Final, NamedTuple
 
-from buffer.drops import OnDrop
-from buffer.errors import OutboxDiskFull, OutboxError, OutboxTooLarge
+from buffer.errors import OnDrop, OutboxDiskFull, OutboxError, OutboxTooLarge
 from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.backoff import Backoff

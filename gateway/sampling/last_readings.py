@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, Reading, format_time
-from gateway.clock.repair import repaired_reading
+from gateway.clock.hold import repaired_reading
 
 RECENT: Final = 120
 """Readings kept of each own channel: two minutes at 1 Hz, 10 kB."""

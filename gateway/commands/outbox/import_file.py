@@ -20,7 +20,7 @@ from cloud.operate.identity import IdentityTopic
 from cloud.terminal import ShowProgress, progress_bar
 from cloud.wire.identities import IdentityRecord, claimed_gateway
 from cloud.wire.reading_records import STATUS_TOPIC
-from gateway.clock.repair import UNREPAIRED
+from gateway.clock.hold import UNREPAIRED
 from gateway.config import Config
 from gateway.config.kafka import destinations
 from gateway.forwarding.records import from_bytes

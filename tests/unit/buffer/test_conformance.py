@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer import drops
+from buffer import errors
 from buffer.blocks import DICTIONARY_BYTES
 from buffer.errors import OutboxClosed
 from buffer.sqlite_outbox import SqliteOutbox
@@ -24,7 +24,7 @@ def _sqlite(directory: Path) -> SqliteOutbox:
 def _opened_late(directory: Path) -> SqliteOutbox:
     disk = Disk()
     disk.opening = False
-    outbox = disk.outbox(directory / "outbox.db", drops.ignore)
+    outbox = disk.outbox(directory / "outbox.db", errors.ignore)
     disk.mend()
     return outbox
 

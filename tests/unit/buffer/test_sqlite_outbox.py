@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from buffer.drops import Drop
 from buffer.errors import (
+    Drop,
     OutboxCorrupt,
     OutboxDiskFull,
     OutboxError,

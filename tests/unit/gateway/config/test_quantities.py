@@ -108,7 +108,7 @@ def test_a_reading_has_the_kind_of_a_quantity_that_readers_cannot_know() -> None
 
 
 def test_a_reload_takes_a_changed_one_over(config: Config, tmp_path: Path) -> None:
-    from gateway.daemon.config_changes import compare
+    from gateway.daemon.reload import compare
 
     path = tmp_path / "gateway.toml"
     path.write_text(TEXT.replace("range = [-1, 12]", "range = [0, 12]"))

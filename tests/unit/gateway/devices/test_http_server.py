@@ -28,7 +28,7 @@ from gateway.config.bridges.model import HttpConfig
 from gateway.devices import http_server
 from gateway.devices.entry import BadBody, DeviceEntry, PostedReadings, payloads, unpacked
 from gateway.devices.http_server import HttpServer
-from gateway.forwarding.inbox import Posted, Published
+from gateway.forwarding.forwarder import Posted, Published
 from tests.support.config import config_text, write_config
 from tests.support.servers import eventually
 from tests.unit.cloud.wire.test_reading_records import READING

@@ -24,7 +24,7 @@ from gateway.devices import entry as entry_module, mqtt_connection, mqtt_server
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.mqtt_connection import Sessions
 from gateway.devices.mqtt_server import MqttAccess, MqttServer
-from gateway.forwarding.inbox import Published
+from gateway.forwarding.forwarder import Published
 from tests.support.mqtt_device import CONNECTED, Device, connect, device, packet, puback, publish, subscribe
 from tests.support.servers import eventually
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer.drops import Drop, ignore
-from buffer.errors import OutboxDiskFull
+from buffer.errors import Drop, OutboxDiskFull, ignore
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC

@@ -13,7 +13,7 @@ from drivers.emulation.environment import Fault
 from drivers.interface import Channel
 from gateway.config import Config, QualityRules, SensorConfig, load
 from gateway.config.quality_rules import DEFAULTS
-from gateway.daemon.config_changes import Names, compare
+from gateway.daemon.reload import Names, compare
 from gateway.quality.qartod import Flagged, MinuteMeans, QartodTests
 from gateway.sampling.supervisor import Supervisor
 from tests.support.clocks import SteppingClock
