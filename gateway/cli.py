@@ -109,7 +109,7 @@ COMMANDS: Final = {
         "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
     ),
     "cleaning": Command(
-        "cloud.lake.cleaning_command", "mark periods for analysts to leave out", ("analyst",)
+        "cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)
     ),
     "notify": Command("cloud.notify.command", "send alerts to people: mail, chat, webhooks", ("notify",)),
     "simulate": Command(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloud.command_line import OK, fail
 from cloud.config import CloudConfig, DashboardConfig
-from cloud.dashboard.passwords import LONGEST, SHORTEST, hashed
+from cloud.dashboard.login import LONGEST, SHORTEST, hashed
 from cloud.errors import CloudError
 from cloud.lake.query import config_for, lakes_of
 from cloud.values import tiles_url
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     _try(host, port)
     # Loaded here: a wrong option is refused at once.
     from cloud.dashboard.audience import Audience
-    from cloud.dashboard.overview.behind import behind_of
+    from cloud.dashboard.behind import behind_of
     from cloud.dashboard.server import serve
 
     if options.bootstrap_servers:

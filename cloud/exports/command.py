@@ -15,8 +15,16 @@ from deltalake.exceptions import DeltaError
 
 from cloud.command_line import OK
 from cloud.errors import CloudError
-from cloud.exports.columns import TIME, Export, batches, columns_of
-from cloud.exports.files import CsvFile, ParquetFile, Toa5File, write_columns
+from cloud.exports.files import (
+    TIME,
+    CsvFile,
+    Export,
+    ParquetFile,
+    Toa5File,
+    batches,
+    columns_of,
+    write_columns,
+)
 from cloud.exports.iea43 import describe
 from cloud.lake.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, records_in_force, within
 from cloud.lake.query import add_lake, named_lakes

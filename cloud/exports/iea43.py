@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from cloud.errors import CloudError
-from cloud.exports.columns import Column, Export
+from cloud.exports.files import Column, Export
 from cloud.lake.mast import Channel
 from cloud.wire.quantities import QUANTITIES
 

@@ -19,8 +19,7 @@ import pyarrow.dataset as ds
 
 from cloud.importing.logger_file import BadLine, Rows, read_rows
 from cloud.importing.mapping import Channel, Mapping as FileMapping
-from cloud.importing.provenance import Provenance
-from cloud.importing.records import Span, moment_of
+from cloud.importing.provenance import Provenance, Span, moment_of
 from cloud.importing.tables import QUARANTINE, READINGS, STATISTICS, LakeTables
 from cloud.importing.values import (
     Interval,

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from cloud.config import CloudConfig, DashboardConfig, KafkaConfig
+from cloud.dashboard.behind import behind_of
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader, LiveReadings
-from cloud.dashboard.overview.behind import behind_of
 from cloud.kafka.provision import provision_topics
 from cloud.kafka.tail import Tail
 from cloud.lake.reader import Frame, LakeReader

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import Request, open_view
 from cloud.lake.numbers import series, summary
 from cloud.lake.reader import LakeReader
 from spark_jobs import schemas

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloud.dashboard.report import figures
-from cloud.dashboard.report.figures import MonthView
+from cloud.dashboard.report.figures import Month, MonthView
 from cloud.dashboard.report.markup import document, number, percent, tag
-from cloud.dashboard.report.month import Month
 from cloud.dashboard.report.sections import SECTIONS, Report
 from cloud.errors import CloudError
 from cloud.lake.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site

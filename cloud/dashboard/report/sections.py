@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from cloud.dashboard.report import drawings, figures, records
-from cloud.dashboard.report.figures import MonthView
+from cloud.dashboard.report import drawings, figures
+from cloud.dashboard.report.figures import Month, MonthView
 from cloud.dashboard.report.markup import number, percent, table, tag
-from cloud.dashboard.report.month import Month
 from cloud.lake.mast import Mast
 from cloud.lake.numbers import distribution, insolation, shear, turbulence
 from cloud.lake.reader import Frame, LakeReader, Missing
@@ -42,7 +41,7 @@ class Report:
     @cached_property
     def records(self) -> list[dict[str, Any]]:
         """Calibration records that were in force in the month. Raises Missing, LakeError."""
-        return records.calibrations(self.reader, self.gateway, self.month)
+        return figures.calibrations(self.reader, self.gateway, self.month)
 
 
 def instruments(report: Report) -> Parts:
@@ -254,7 +253,7 @@ def flagged(report: Report) -> Parts:
     ]
     parts.append(tag("h3", "Flagged readings by reason"))
     try:
-        found = records.flagged(report.reader, report.gateway, report.month, view.view.span.interval_s)
+        found = figures.flagged(report.reader, report.gateway, report.month, view.view.span.interval_s)
     except Missing as error:
         return [*parts, tag("p", str(error), class_="missing")]
     counted = sum(row["suspect"] + row["fail"] for row in figures.recovery(view).dicts())
@@ -306,7 +305,7 @@ def runs(report: Report) -> Parts:
         (row["run"], row["state"] or "", local(row["begin_at"]), local(row["end_at"]),
          ", ".join(f"{each['key']} {each['value']:,}" for each in row["drops"] or ()) or "none",
          number(row["outbox_records"], 0))
-        for row in records.runs(report.reader, report.gateway, report.month)
+        for row in figures.runs(report.reader, report.gateway, report.month)
     ]  # fmt: skip
     parts = [
         table(("run", "*state", "*started", "*ended", "*announced drops", "in the outbox"), rows)
@@ -314,7 +313,7 @@ def runs(report: Report) -> Parts:
         else tag("p", "No run of this mast reaches into the month.")
     ]
     try:
-        lost = records.losses(report.reader, report.gateway).dicts()
+        lost = figures.losses(report.reader, report.gateway).dicts()
     except Missing as error:
         return [*parts, tag("p", str(error), class_="missing")]
     if not lost:
@@ -334,7 +333,7 @@ def alerts(report: Report) -> Parts:
     rows = [
         (row["rule"], row["severity"] or "", row["channel"] or "the gateway", local(row["begin_at"]),
          local(row["end_at"]) or "stands", number(row["value"]), row["detail"] or "")
-        for row in records.alerts(report.reader, report.gateway, report.month).dicts()
+        for row in figures.alerts(report.reader, report.gateway, report.month).dicts()
     ]  # fmt: skip
     if not rows:
         return [tag("p", "None.")]
@@ -350,14 +349,14 @@ def cleaning(report: Report) -> Parts:
     rows = [
         (row["channel"].replace(WHOLE_MAST, "the whole mast"), local(row["begin_at"]),
          local(row["end_at"]) or "no end", row["reason"], row["author"], f"{row['intervals']:,}")
-        for row in records.cleaning(report.reader, view).dicts()
+        for row in figures.cleaning(report.reader, view).dicts()
     ]  # fmt: skip
     if not rows:
         return [tag("p", "Nothing of this month is marked.")]
     means = [
         (row["channel"], number(row["with_marked"], 3), number(row["without"], 3), f"{row['intervals']:,}",
          f"{row['marked']:,}")
-        for row in records.means_without_marks(report.reader, view).dicts()
+        for row in figures.means_without_marks(report.reader, view).dicts()
     ]  # fmt: skip
     words = "The numbers of this report are of everything that was measured, what is marked too."
     return [

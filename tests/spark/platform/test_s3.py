@@ -18,7 +18,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from cloud.lake.checkpoints import Progress, read_progress
+from cloud.dashboard.behind import Progress, read_progress
 from cloud.lake.object_store import for_delta_rs
 from cloud.lake.tables import LakeError, open_lake
 from cloud.local.kafka_broker import LocalBroker

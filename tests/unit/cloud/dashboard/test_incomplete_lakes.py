@@ -13,8 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.lists import PAGES, read_lists
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views.drawn import draw
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import Request, draw, open_view
 from cloud.errors import CloudError
 from cloud.lake.mast import details
 from cloud.lake.numbers import summary

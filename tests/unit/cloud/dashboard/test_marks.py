@@ -12,10 +12,9 @@ from deltalake import DeltaTable
 
 from cloud.config import DashboardUser
 from cloud.dashboard.audience import Audience
+from cloud.dashboard.charts import VALUE, marked, series as drawn_series
 from cloud.dashboard.marks import MarkBook, of_channel
-from cloud.dashboard.over_time import VALUE, marked, series as drawn_series
-from cloud.dashboard.views.drawn import draw
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import Request, draw, open_view
 from cloud.errors import CloudError
 from cloud.lake.cleaning import marks
 from cloud.lake.mast import DAY_MS

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from cloud.dashboard import over_time
+from cloud.dashboard import charts
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views.drawn import draw
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import Request, draw, open_view
 from cloud.errors import CloudError
 from cloud.lake.mast import DAY_MS
 from cloud.lake.numbers import CHARTS, View, series, subject, summary, weibull
@@ -94,8 +93,8 @@ def test_a_gap_is_a_gap_and_a_zoom_shows_each_interval(lake: Path, view: View) -
     assert len(made.rows) == 144
     assert [value is None for value in made.column("value")] == list(np.isnan(expected))
     assert 10 < np.isnan(expected).sum() < 144
-    drawn = over_time.series(
-        made, CUP, "m/s", begin, begin + DAY_MS, is_direction=False, bands=over_time.marked([], 0)
+    drawn = charts.series(
+        made, CUP, "m/s", begin, begin + DAY_MS, is_direction=False, bands=charts.marked([], 0)
     )
     mean = drawn["series"][2]
     assert mean["connectNulls"] is False

@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 
 from cloud.dashboard.report import figures
-from cloud.dashboard.report.figures import HELD, MonthView
-from cloud.dashboard.report.month import Month
+from cloud.dashboard.report.figures import HELD, Month, MonthView
 from cloud.dashboard.report.page import read_report
 from cloud.lake.numbers import distribution, diurnal, shear, turbulence
 from cloud.lake.reader import LakeReader

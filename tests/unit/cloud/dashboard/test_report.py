@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from cloud.dashboard.report import figures, records
-from cloud.dashboard.report.figures import HELD
+from cloud.dashboard.report import figures
+from cloud.dashboard.report.figures import HELD, Month, intervals_in
 from cloud.dashboard.report.markup import number, percent
-from cloud.dashboard.report.month import Month, intervals_in
 from cloud.dashboard.report.page import read_report, write_page
 from cloud.dashboard.report.sections import SECTIONS, Report
 from cloud.errors import CloudError
@@ -138,7 +137,7 @@ def test_gust_power_and_gaps(lake: Path, report: Report) -> None:
 
 
 def test_flagged_periods_by_reason(lake: Path, report: Report) -> None:
-    found = records.flagged(report.reader, "mast-03", report.month, 600).dicts()
+    found = figures.flagged(report.reader, "mast-03", report.month, 600).dicts()
     local = report.month.local
     assert [(row["reason"], local(row["begin_at"]), local(row["end_at"]), row["readings"], row["worst"])
             for row in found] == [
@@ -157,7 +156,7 @@ def test_calibrations_in_force_are_those_of_the_month(lake: Path, tmp_path: Path
         "periods": [[{"begin": begin, "end": end}] for begin, end in zip(begins, ends, strict=True)],
     })  # fmt: skip
     reader = reader_of(tmp_path)
-    found = records.calibrations(reader, "mast-03", NOVEMBER)
+    found = figures.calibrations(reader, "mast-03", NOVEMBER)
     change = int(begins[1].timestamp() * 1000)
     assert [(row["cal"], row["periods"]) for row in found] == [
         ("a", [(None, change)]),
@@ -171,9 +170,9 @@ def test_the_cleaning_log_and_means_without_what_it_marks(lake: Path, tmp_path: 
     mark = Mark("mast-03", "cup-50m-a", when, when + timedelta(hours=5), "iced", "Ada", END)
     add({"lake": (str(tmp_path / "lake"), None)}, [mark, replace(mark, gateway="mast-01")])
     report = report_of(tmp_path / "lake")
-    (found,) = records.cleaning(report.reader, report.view).dicts()
+    (found,) = figures.cleaning(report.reader, report.view).dicts()
     assert (found["channel"], found["reason"], found["intervals"]) == ("cup-50m-a", "iced", 30)
-    (means,) = records.means_without_marks(report.reader, report.view).dicts()
+    (means,) = figures.means_without_marks(report.reader, report.view).dicts()
     rows = rows_of(lake, CUP)
     rows = rows[rows.recovery >= 0.5]
     marked = (rows.interval_start >= when) & (rows.interval_start < when + timedelta(hours=5))

@@ -18,8 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings, strategies as st
 
-from cloud.exports.columns import Column, Export
-from cloud.exports.files import CsvFile, Toa5File
+from cloud.exports.files import Column, CsvFile, Export, Toa5File
 from cloud.importing.logger_file import read_rows
 from cloud.importing.mapping import load_mapping
 from cloud.lake.cleaning import Mark, add

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloud.errors import CloudError
-from cloud.kafka.users import Difference, Users
+from cloud.operate.users import Difference, Users
 from gateway.cli import main
 
 
