@@ -108,7 +108,7 @@ COMMANDS: Final = {
         "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
     ),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
-    "notify": Command("cloud.notify.command", "send alerts to people: mail, chat, webhooks", ("notify",)),
+    "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
     "simulate": Command("gateway.commands.simulate", "the past days of a fleet that never was, into Kafka"),
     "demo": Command(
         "gateway.commands.demo.command", "everything on this machine, with a live view", ("spark", "analyst")

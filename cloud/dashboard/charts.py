@@ -90,7 +90,7 @@ def heat(columns: list[str], lines: list[str], cells: list[Any], colours: Option
 _SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
 
 _MOST_DAYS: Final = 31
-"""Lines of days that can still be told apart, and that a browser draws at once."""
+"""Lines of days that a reader can still distinguish, and that a browser draws at once."""
 
 
 def wind_rose(frame: Frame) -> Options:

@@ -64,16 +64,16 @@ def listen_address(text: str, config: DashboardConfig) -> tuple[str, int]:
     if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
         raise CloudError(f"--listen {text} is no HOST:PORT such as 127.0.0.1:8090")
     try:
-        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        is_local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        is_here = False
-    if not is_here and not config.users:
+        is_local = False
+    if not is_local and not config.users:
         raise CloudError(
             f"--listen {text}: the pages have no passwords, so only this machine may open them. Leave "
             f"127.0.0.1, and from elsewhere: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then "
             f"http://127.0.0.1:{port}/; or name who may log in: [dashboard.users.NAME] in cloud.toml"
         )
-    if not is_here and config.certificate is None:
+    if not is_local and config.certificate is None:
         raise CloudError(
             f"--listen {text}: passwords would go through the network in clear text. Name certificate and "
             "key in [dashboard] of cloud.toml, or leave 127.0.0.1 behind a proxy of yours that has them"

@@ -369,8 +369,8 @@ def _spans(view: View, request: Request, path: str) -> None:
     span = view.span
     for name, days in _SPANS:
         begin = moment(view.mast.end_ms - round(days * DAY_MS), "%Y-%m-%dT%H:%M")
-        is_here = request.end is None and (request.begin == begin or (request.begin is None and days == 7))
-        ui.link(name, request.address(path, from_=begin, to=None)).classes("here" if is_here else "")
+        is_current = request.end is None and (request.begin == begin or (request.begin is None and days == 7))
+        ui.link(name, request.address(path, from_=begin, to=None)).classes("here" if is_current else "")
     jump: Callable[[str], str] = lambda name: (  # noqa: E731
         "(e) => { const at = new URL(location.href); at.searchParams.set('"
         + name
@@ -380,8 +380,8 @@ def _spans(view: View, request: Request, path: str) -> None:
         day = ui.element("input").props(f'type=date value={moment(at, "%Y-%m-%d")} aria-label="{name}, UTC"')
         day.on("change", js_handler=jump(name))
     for name, marks in (("with marked periods", None), ("without", "without")):
-        is_here = request.is_clean == (marks is not None)
-        ui.link(name, request.address(path, marks=marks)).classes("here" if is_here else "")
+        is_current = request.is_clean == (marks is not None)
+        ui.link(name, request.address(path, marks=marks)).classes("here" if is_current else "")
     ui.label(
         f"{moment(span.begin_ms)} to {moment(span.end_ms)} UTC, {span.interval_s / 60:g}-minute statistics"
     ).classes("soft")

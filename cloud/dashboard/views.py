@@ -111,8 +111,8 @@ def _no_value(view: View, *channels: Channel | str | None) -> str:
                     "are not closed yet, which fieldgate jobs run statistics does soon after their end",
                 ),
             )
-            said = ", ".join(f"{n:,} {what}" for n, what in parts if n)
-            return f"None of {rows:,} intervals of {name} in this time has a value: {said}. {_OTHER_TIME}"
+            words = ", ".join(f"{n:,} {what}" for n, what in parts if n)
+            return f"None of {rows:,} intervals of {name} in this time has a value: {words}. {_OTHER_TIME}"
     return f"{' and '.join(names)} have no interval together in this time. {_OTHER_TIME}"
 
 
@@ -332,10 +332,10 @@ def of_shadow(frame: Frame) -> str:
     for row in rows:
         if row["shadowed"]:
             shadowed.setdefault(row["shadowed"], []).append(f"{row['sector']:g}°")
-    said = "; ".join(f"{cup} in the shadow at {', '.join(at)}" for cup, at in shadowed.items()) or "no shadow"
+    words = [f"{cup} in the shadow at {', '.join(at)}" for cup, at in shadowed.items()]
     return (
         f"Ratio from {low['relative']:.3f} at {low['sector']:g}° to {high['relative']:.3f} at "
-        f"{high['sector']:g}°; {said}"
+        f"{high['sector']:g}°; {'; '.join(words) or 'no shadow'}"
     )
 
 
@@ -398,14 +398,14 @@ def of_series(frame: Frame, channel: Channel) -> str:
     if channel.quantity == "wind_direction":
         angles = [math.radians(each) for each in values]
         mean = math.degrees(math.atan2(_mean(map(math.sin, angles)), _mean(map(math.cos, angles)))) % 360
-        said = f"Mean {number(mean, 3, unit)}"
+        words = f"Mean {number(mean, 3, unit)}"
     elif channel.quantity in _SUMS:
-        said = f"Sum {number(sum(values), 4, unit)}, most {number(max(values), 3, unit)}"
+        words = f"Sum {number(sum(values), 4, unit)}, most {number(max(values), 3, unit)}"
     else:
         lows, highs = ([row[name] for row in rows if row[name] is not None] for name in ("low", "high"))
         low, high = number(min(lows or values), 3, unit), number(max(highs or values), 3, unit)
-        said = f"Mean {number(_mean(values), 3, unit)}, from {low} to {high}"
-    return said + (f"; {gaps} of {len(rows)} points have no value" if gaps else "")
+        words = f"Mean {number(_mean(values), 3, unit)}, from {low} to {high}"
+    return words + (f"; {gaps} of {len(rows)} points have no value" if gaps else "")
 
 
 def of_sites(masts: Iterable[Mapping[str, Any]]) -> str:

@@ -211,9 +211,9 @@ def _check_units(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -
         raise CloudError(f"{rows[0][0]} is {units} UTC: export these times apart, by --from and --to")
 
 
-def _moment_ms(option: str, text: str | None, offset_min: int, otherwise: int) -> int:
+def _moment_ms(option: str, text: str | None, offset_min: int, default: int) -> int:
     if text is None:
-        return otherwise
+        return default
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -42,7 +42,7 @@ _ROWS: Final = 4_500
 """Rows of a file whose channels are made one after the other: of ten minutes a month."""
 _FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
 _VALUES: Final = ("avg", "min", "max", "sd", "gust", "sum")
-"""By which two imports of an interval are told apart, as they stand in Interval."""
+"""The columns by which two imports of an interval are compared, as they stand in Interval."""
 _FIRST_VALUE: Final = Interval._fields.index(_VALUES[0])
 
 

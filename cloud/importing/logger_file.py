@@ -148,7 +148,7 @@ class Rows:
     impossible: Counter[str] = field(init=False, default_factory=Counter)
 
     def often_impossible(self) -> dict[str, int]:
-        """What is said of so many lines that it is a sensor's mark of an error."""
+        """The problems of so many lines that the value is a sensor's mark of an error."""
         least = min(_MANY, max(self.lines // 2, 3))
         return {sentence: number for sentence, number in self.impossible.most_common() if number >= least}
 

@@ -110,7 +110,7 @@ def names_of(lakes: Lakes, gateway: str) -> dict[str, set[str]]:
 
 
 def beyond(lakes: Lakes, mast: str, given: Iterable[Mark]) -> list[str]:
-    """What is said of marks in whose period a mast has nothing: their year may be wrong."""
+    """Warnings about marks in whose period a mast has nothing: their year may be wrong."""
     having = {lake: place for lake, place in lakes.items() if "statistics" in table_locations(*place)}
     if not having:
         return []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,9 +51,7 @@ def run(arguments: argparse.Namespace, needs: Needs | None) -> int:
     if arguments.what == "topics":
         return _provision_topics(arguments, needs)
     if arguments.what == "schemas":
-        from cloud.operate.schemas import provision_schemas
-
-        return provision_schemas(arguments)
+        return _provision_schemas(arguments)
     from cloud.operate.users import provision_gateway, provision_users
 
     return provision_users(arguments) if arguments.what == "users" else provision_gateway(arguments, needs)
@@ -173,3 +172,31 @@ def _provision_topics(arguments: argparse.Namespace, needs: Needs | None) -> int
     for template in of_config.open_templates:
         print(f"unknown  {template}: create what it becomes, messages for it wait in the outbox until then")
     return fail("\n".join(done.deviations)) if done.deviations else OK
+
+
+def _provision_schemas(arguments: argparse.Namespace) -> int:
+    """Register what is missing; doing it again changes nothing. Raises CloudError, ConfigError."""
+    from cloud.config import load
+    from cloud.registry import NotRegistered, Registry
+    from cloud.wire.avro_readings import COMPATIBILITY, SUBJECT
+
+    access = load(arguments.cloud).schema_registry.access()
+    if access is None:
+        return fail(f"{arguments.cloud} has no url in [schema_registry]", USAGE)
+    registry = Registry(access, arguments.timeout)
+    rule, number = registry.rule(), None
+    with suppress(NotRegistered):
+        number = registry.own_id()
+    if number is None and (problem := registry.incompatibility()) is not None:
+        return fail(f"{access.url}: {SUBJECT} is not compatible with what is registered: {problem}")
+    if rule != COMPATIBILITY:
+        print(f"{'differs' if arguments.dry_run else 'changed'}  {SUBJECT}: {COMPATIBILITY}, not {rule}")
+        if not arguments.dry_run:
+            registry.set_rule()
+    if number is not None:
+        print(f"exists   {SUBJECT}: id {number}")
+    elif arguments.dry_run:
+        print(f"missing  {SUBJECT}")
+    else:
+        print(f"created  {SUBJECT}: id {registry.register()}")
+    return OK

@@ -40,6 +40,10 @@ def test_lists_of_a_lake_without_some_tables_and_without_any(lake: Path, tmp_pat
         "Quarantine by reason": "The lake has no table quarantine yet; fieldgate jobs run ingest fills it.",
         "Quarantined payloads": "The lake has no table quarantine yet; fieldgate jobs run ingest fills it.",
     }
+    shutil.copytree(lake / "statistics", tmp_path / "bare" / "statistics")
+    bare = open_view(reader_of(tmp_path / "bare"), Request("mast-01"))
+    assert bare.mast.missing[0].startswith("The lake has no table channels yet")
+    assert isinstance(draw(bare, "pair"), str)
     (tmp_path / "empty").mkdir()
     empty = words_of(reader_of(tmp_path / "empty"))
     assert list(empty) == [name for cards in PAGES.values() for name in cards]

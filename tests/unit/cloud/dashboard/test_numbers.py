@@ -123,9 +123,12 @@ def test_weibull_by_the_first_and_third_moment(k: float) -> None:
     assert weibull(mean, cube) == pytest.approx((8.0, k), rel=1e-9)
 
 
-def test_weibull_of_nothing_or_a_constant_is_none() -> None:
-    assert weibull(None, None) is None
-    assert weibull(5.0, 125.0) is None
+@pytest.mark.parametrize(
+    ("mean", "cube"), [(None, None), (5.0, 125.0), (0.1, -0.02), (-0.1, 0.02)],
+    ids=["nothing", "a constant", "a mean cube below 0", "a mean below 0"],
+)  # fmt: skip
+def test_weibull_of_what_has_no_distribution_is_none(mean: float | None, cube: float | None) -> None:
+    assert weibull(mean, cube) is None
 
 
 def test_distribution_turbulence_and_recovery(lake: Path, view: View) -> None:
@@ -164,22 +167,6 @@ def test_the_fleet(reader: LakeReader) -> None:
     assert fleet.counts() == {"online": 2, "silent": 0, "offline": 1, "unknown": 0}
 
 
-def test_a_lake_without_most_tables_shows_what_it_has(lake: Path, tmp_path: Path) -> None:
-    shutil.copytree(lake / "statistics", tmp_path / "lake" / "statistics")
-    (tmp_path / "lake" / "presence" / "_delta_log").mkdir(parents=True)
-    (tmp_path / "lake" / "presence" / "_delta_log" / f"{0:020d}.json").write_text('{"commitInfo":')
-    reader = reader_of(tmp_path / "lake")
-    fleet = FleetReader(reader, NOTHING_LIVE).read()
-    assert [mast["gateway"] for mast in fleet.masts] == ["mast-01", "mast-02", "mast-03"]
-    assert any("no table sites yet; fieldgate jobs run ingest fills it" in each for each in fleet.missing)
-    view = open_view(reader, Request("mast-01"))
-    assert view.mast.missing[0].startswith("The lake has no table channels yet")
-    assert isinstance(draw(view, "wind-rose"), dict)
-    assert "mast" in str(draw(view, "turbulence"))
-    assert isinstance(draw(view, "pair"), str)
-    assert summary(view).dicts()[0]["alpha"] is None
-
-
 def test_a_late_correction_is_in_the_next_answer(lake: Path, tmp_path: Path) -> None:
     shutil.copytree(lake, tmp_path / "lake")
     reader = reader_of(tmp_path / "lake")
@@ -212,8 +199,3 @@ def test_a_hostile_channel_is_a_text_to_sql(view: View) -> None:
     assert set(made.column("value")) == {None}
     with pytest.raises(duckdb.Error):
         view.held.read("SELECT no_such_column FROM statistics")
-
-
-def test_weibull_of_a_sensor_with_an_offset_is_none() -> None:
-    assert weibull(0.1, -0.02) is None
-    assert weibull(-0.1, 0.02) is None

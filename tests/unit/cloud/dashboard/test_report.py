@@ -16,8 +16,7 @@ from deltalake import DeltaTable
 from cloud.dashboard.report import figures
 from cloud.dashboard.report.figures import HELD, Month, intervals_in
 from cloud.dashboard.report.markup import number, percent
-from cloud.dashboard.report.page import read_report, write_page
-from cloud.dashboard.report.sections import SECTIONS, Report
+from cloud.dashboard.report.page import SECTIONS, Report, read_report, write_page
 from cloud.errors import CloudError
 from cloud.lake.cleaning import Mark, add
 from spark_jobs.platform import schemas

@@ -11,10 +11,10 @@ from typing import cast
 
 import pytest
 
+import cloud.notify
 from cloud.config import load
 from cloud.kafka.topic_reader import KEEP_EVERY_S, Partition, TopicReader
-from cloud.notify import command
-from cloud.notify.target import Message, Sent, Target
+from cloud.notify import Message, Sent, Target
 from tests.support.commands import notify
 
 PLACE: Partition = ("gateway.alerts", 0)
@@ -79,7 +79,7 @@ def test_a_position_is_committed_again_while_nothing_comes(tmp_path: Path) -> No
 def test_an_error_that_nobody_expects_is_logged_and_the_target_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloud.notify.target._AGAIN_S", (0.01, 0.01))
+    monkeypatch.setattr("cloud.notify._AGAIN_S", (0.01, 0.01))
     stopping, opened = threading.Event(), list[Kafka]()
 
     def reader() -> TopicReader:
@@ -112,8 +112,8 @@ def test_a_thread_that_cannot_start_ends_all(monkeypatch: pytest.MonkeyPatch, tm
         start(thread)
 
     config = write(tmp_path, "a", "b")
-    monkeypatch.setattr(command, "Sender", lambda *_: None)
-    monkeypatch.setattr(command, "_target", lambda *_: Waits())
+    monkeypatch.setattr(cloud.notify, "Sender", lambda *_: None)
+    monkeypatch.setattr(cloud.notify, "_target", lambda *_: Waits())
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(threading.Thread, "start", start_one)
     with pytest.raises(RuntimeError, match="can't start"):
