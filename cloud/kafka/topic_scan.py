@@ -363,7 +363,7 @@ def _unread(
     records, places = 0, []
     for (topic, partition), (begin, end) in bounds.items():
         if topic in positions:
-            # What Kafka has deleted since nobody can read any more.
+            # What Kafka has deleted since can't be read any more.
             first = max(begin, positions[topic].get(partition, 0))
             records += max(0, end - first)
             if end > first:

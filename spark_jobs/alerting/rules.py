@@ -144,8 +144,8 @@ class _Table(BaseModel):
 class CommandRule(_Table):
     """What a live alert sends to its gateway.
 
-    At most ``per_hour`` in any hour of this rule in the whole fleet, and not within ``min_interval_us`` of
-    the last one to the same gateway.
+    ``per_hour`` bounds the commands of this rule to the whole fleet in any hour; two to one gateway are at
+    least ``min_interval_us`` apart.
     """
 
     action: Word

@@ -60,7 +60,7 @@ class PresenceJob(Job):
         self._rejects_until_us = _newest_us(self._read(SET_ASIDE))
 
     def source(self) -> Source:
-        """New readings; nobody waits for those of a logger's file."""
+        """New readings, without those of loggers' files: a channel of a file is not expected to send."""
         changes = table_changes(self._spark, self._settings, READINGS)
         changes = changes.where(~F.startswith(F.col("run"), F.lit(IMPORT_RUN)))
         return Source(changes, max(_EVERY_S, self._settings.trigger_s), follows=(READINGS,))

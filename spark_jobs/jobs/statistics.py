@@ -87,8 +87,8 @@ _RECORD: Final = ("record_ms", "record_unit", "spans")
 class MissingIntervals:
     """Rows for missing intervals: those that time has come to, those that late readings or records change.
 
-    What is missing follows from the rows with readings and the records alone (``transforms.missing``). As
-    time goes on a channel's rows are added from where they are complete (``until_us``); what changes before
+    What is missing follows from the rows with readings and the records alone (``transforms.missing``). A
+    channel's rows are added from where they are complete (``until_us``), as time goes on; what changes before
     that is looked up in the table and made what it is by the definition. What is more for a gateway than a
     pass may write is owed: it is stored as stretches, and written by later turns. Guarded by the lock of the
     statistics job.
@@ -480,7 +480,7 @@ class StatisticsJob(Job):
         rows = self._spark.read.format("delta").load(self._location).where(F.col("interval_s") == interval_s)
         start_us = F.unix_micros("interval_start").alias("start_us")
         with self._lock:
-            # Nobody knows by which records its missing rows were made: an empty table's are none.
+            # By which records its missing rows were made is unknown: those of an empty table are none.
             self._records_version = 0
             self._state = computed(restored(rows, interval_s))
             self._pass("start", touched=rows.where("version = 0").select(*CHANNEL, start_us))

@@ -102,7 +102,7 @@ def _environment(*, local: bool) -> None:
 
 
 def _check_cluster(spark: SparkSession, master: str) -> None:
-    """Ends the session where anybody who reaches the driver could be an executor and get its tasks."""
+    """Ends the session where any host that reaches the driver could be an executor and get its tasks."""
     given = spark.sparkContext.getConf()
     if master.startswith("local") or given.get(_OPEN_CLUSTER) == "true":
         return

@@ -68,7 +68,7 @@ def identity_keys(table: Any) -> Any:
     """A number of 64 bits for each row's gateway, channel and run, its own in each process.
 
     Sums of digests of the three, of which few are different. Two of a million identities have the same
-    number with a chance of 1 in 37 million, and nobody can choose names by it.
+    number with a chance of 1 in 37 million, and no sender can choose names by it.
     """
     total = np.zeros(table.num_rows, np.uint64)
     for name in IDENTITY if table.num_rows else ():
@@ -267,13 +267,13 @@ class _Batch:
 
     def readings_frame(self) -> DataFrame:
         """The batch's readings."""
-        return self._here("readings", self.rows) or readings_of(self._packed)
+        return self._collected("readings", self.rows) or readings_of(self._packed)
 
     def rejects_frame(self) -> DataFrame:
         """The batch's rejects."""
-        return self._here("rejects", self.reasons.total()) or rejects_of(self._packed)
+        return self._collected("rejects", self.reasons.total()) or rejects_of(self._packed)
 
-    def _here(self, column: str, rows: int) -> DataFrame | None:
+    def _collected(self, column: str, rows: int) -> DataFrame | None:
         """All rows of a small batch, which came along with the summary; None where some didn't."""
         tables = [rows_in(packed.as_buffer()) for packed in self._summary[column].drop_null()]
         if sum(table.num_rows for table in tables) < rows:

@@ -160,7 +160,7 @@ class IdentitySource:
                 raise InvalidFields("INCONSISTENT", f"it is {found.gateway}'s")
             self._known[name] = Identity.of(found, master)
         except InvalidFields as problem:
-            # Without it nobody can say what is the gateway's: a newer version's, perhaps.
+            # Without the record it is unknown what is the gateway's; a newer version may have written it.
             raise JobError(f"{name}'s record in {IDENTITIES_TOPIC} can't be read: {problem}") from None
         return True
 

@@ -17,7 +17,7 @@ def _of_length(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def other_intervals(spark: SparkSession, settings: Settings) -> str | None:
-    """What to say where all closed intervals of the lake have other lengths than the settings'."""
+    """Returns a hint where all closed intervals of the lake have other lengths than the settings'."""
     rows = spark.read.format("delta").load(settings.table(STATISTICS.name)).where("version > 0")
     found = sorted(row.interval_s for row in rows.select("interval_s").distinct().collect())
     if not found or settings.interval_s in found:

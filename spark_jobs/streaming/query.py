@@ -96,7 +96,7 @@ class TopicsRecreatedError(JobError):
 class TopicIds:
     """The ids of the topics that a query follows; ``pattern`` is a Java pattern of their names.
 
-    Spark knows topics by name. In one that was created again, as when Kafka was rebuilt, offsets begin at 0:
+    Spark finds topics by name. In one that was created again, as when Kafka was rebuilt, offsets begin at 0:
     Spark would fail there or, once the new topic has grown past the old one's end, leave out its beginning
     without a word. The ids are therefore kept beside the checkpoint, in
     ``<checkpoints>/<query>/topics.json``. A topic with another id ends that checkpoint, and the query begins
@@ -299,7 +299,7 @@ class Isolation:
         # What fails without any record is no record's fault.
         self._job.batch(nothing, self._next_part())
         has_records = "offset" in rows.columns
-        # The text compares equal to what was collected: anybody's key may be no UTF-8.
+        # The text compares equal to what was collected: a key may hold bytes that are no UTF-8.
         key = F.substring_index(utf8(F.col("key")), "/", 1) if has_records else F.col("gateway")
         mast = F.coalesce(key, F.lit(""))
         masts = sorted(row[0] for row in rows.select(mast).distinct().collect())

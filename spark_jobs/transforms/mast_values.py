@@ -230,7 +230,7 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
 
     suns = [each for each in recovered if each.quantity == "irradiance"]
     sun = min(
-        # A record that says nothing of it is taken for a horizontal one's.
+        # A pyranometer whose record has no tilt counts as horizontal.
         (each for each in suns if abs(each.tilt_deg or 0.0) <= LEVEL_DEG),
         key=lambda each: (each.channel in redundant, each.tilt_deg is None, each.channel),
         default=None,

@@ -171,20 +171,18 @@ def test_alerts(spark: SparkSession, place: Settings, monkeypatch: pytest.Monkey
 def table_job(spark: SparkSession, settings: Settings, make: Callable[[SparkSession, Settings], Job]) -> None:
     """The job to its end, twice: what one start sets aside the next one doesn't meet."""
     for _ in range(2):
-        run_to_end(settings, make(spark, settings))
-    name = make(spark, settings).name
-    reason = f"BATCH_FAILED: {name}: OverflowError: a planted fault"
+        job = make(spark, settings)
+        run_to_end(settings, job)
+    reason = f"BATCH_FAILED: {job.name}: OverflowError: a planted fault"
     assert set_aside(settings) == [(MASTS[2], reason, None)]
 
 
 def test_statistics(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, statistics, "interval_statistics", "value", str(BAD))
     append_readings(spark, settings, readings({name: [BAD if name == MASTS[2] else 3.0] for name in MASTS}))
-    query = StatisticsJob(spark, settings)
-    run_to_end(settings, query)
+    table_job(spark, settings, StatisticsJob)
     rows = rows_of(settings, "statistics")
     assert {row["gateway"]: row["version"] for row in rows} == {n: 1 for n in MASTS if n != MASTS[2]}
-    table_job(spark, settings, StatisticsJob)
 
 
 def interval_rows(spark: SparkSession, settings: Settings) -> None:
