@@ -199,7 +199,7 @@ class Components:
 
     def stop(self, *names: str) -> None:
         """Stop these, or all."""
-        for name in names or reversed(self.programs):
+        for name in names or tuple(reversed(self.programs)):
             self.programs[name].stop()
 
     def kill(self) -> None:
