@@ -135,7 +135,7 @@ class Demo:
         self._observer.start()
         if self._options.config == MAST:
             self._device.start()
-        # For people readings appear soon; unattended, all components are up while the mast is sampled.
+        # People see readings soon; unattended, all components are up while the mast is sampled.
         first = ("mosquitto", "kafka", "jobs") if self._options.unattended else ("mosquitto", "kafka")
         if not self._wait_for(*first):
             return
