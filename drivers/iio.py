@@ -102,7 +102,7 @@ class Stem:
 
     @classmethod
     def of(cls, attribute: str) -> Stem:
-        """From a config's word, with or without _raw or _input. Raises OptionError on another attribute."""
+        """The stem of a config's word, with or without _raw or _input. Raises OptionError on another one."""
         name = attribute.removesuffix("_raw").removesuffix("_input")
         match = _STEM.fullmatch(name)
         if match is None:

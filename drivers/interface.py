@@ -71,7 +71,7 @@ class Channel:
     def of(
         cls, quantity: Quantity, raw_unit: str, lower: float | None = None, upper: float | None = None
     ) -> Channel:
-        """Of a configured quantity, whose range holds where the sensor's own isn't given."""
+        """The channel of a configured quantity, whose range holds where the sensor's own isn't given."""
         lower = quantity.lower if lower is None else lower
         return cls(quantity.name, quantity.unit, raw_unit, lower, quantity.upper if upper is None else upper)
 

@@ -124,7 +124,7 @@ class EmulatedW1:
         good = _crc(found[:8]) == found[8]
         if good:
             self._right[device] = found
-        # As the kernel does, which keeps the last bytes that were right.
+        # The kernel does so too: it keeps the last bytes that were right.
         kept = self._right.get(device, bytes(9))
         millidegrees = int.from_bytes(kept[:2], "little", signed=True) * 1000 // 16
         words = f"{found.hex(' ')} : crc={_crc(found[:8]):02x} {'YES' if good else 'NO'}"

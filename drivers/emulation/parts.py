@@ -147,7 +147,7 @@ class EmulatedScd4x:
         self.lose_power()
 
     def lose_power(self) -> None:
-        """For a moment: it is idle then, with what its EEPROM holds."""
+        """Cut the supply for a moment: the chip is idle then, with what its EEPROM holds."""
         self._started_ns: int | None = None
         self._measured_ns: int | None = None
         self._reply = b""

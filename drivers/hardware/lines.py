@@ -77,7 +77,7 @@ ANSWER_S: Final = 3.0
 _RESTART_AFTER_S: Final = 10.0
 """From one start to the next, so that a process that dies each time doesn't load the machine."""
 _END_S: Final = 1.0
-# By its path: it imports nothing of this package, wherever that was imported from.
+# The program is started by its path: it imports nothing of this package, wherever that came from.
 _PROGRAM: Final = Path(__file__).with_name("dht_process.py")
 _REMEDY: Final = "the DHT11 needs a Raspberry Pi's header and fieldgate's extra 'pi'"
 

@@ -35,7 +35,7 @@ SLOW_S: Final = 2.0
 
 
 class Place:
-    """Of one body: of which device, and since when it comes."""
+    """A body that is being received: its device, and since when it comes."""
 
     def __init__(self, device: str | None, since_s: float) -> None:
         self.device = device

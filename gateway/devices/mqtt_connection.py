@@ -86,7 +86,7 @@ class Session:
 
 
 class Sessions:
-    """By user and client id: of connected devices, and of others as far as they have receipts.
+    """Sessions by user and client id: those of connected devices, and of others that have receipts.
 
     ``most`` of its messages may wait for their PUBACK in one session; two such windows are remembered.
     """
@@ -128,7 +128,7 @@ class Sessions:
 
 
 def digest(packet: Publish) -> int:
-    """Of topic and payload, to compare within one process."""
+    """A hash of topic and payload, to compare within one process."""
     return hash((packet.topic, packet.payload))
 
 
@@ -159,7 +159,7 @@ _NO_MORE: Final = frozenset((ROOM, IN_FLIGHT, RATE, UNREAD, STOPPING))
 
 
 class Connection(asyncio.Protocol):
-    """From the accepted connection, TLS established, to its end.
+    """A device's connection, from when it is accepted and TLS established to its end.
 
     A will is checked and then left out: a message that nobody sent would get an identity here.
     """

@@ -45,7 +45,7 @@ class MqttAccess:
             self._users, self._filters = read_users(config.passwords), read_access(config.access)
         self._by_user = Guesses(monotonic)
         self._by_peer = Guesses(monotonic, _MOST_OF_A_PEER)
-        # By what, a hash; oldest first.
+        # The hash of what each proved itself by; oldest first.
         self._proven: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     @property
@@ -62,7 +62,7 @@ class MqttAccess:
         """
         if self._users is None:
             return True
-        # By hashes: a name may be long, and what is remembered has a bound.
+        # Hashes are stored: a name may be long, and what is remembered has a bound.
         who, guess = (peer, hash(user)), hash((user, password))
         if self._by_user.is_known(who, guess):
             return False
@@ -312,7 +312,7 @@ class MqttServer:
             connection.stop_reading()
 
     def _on_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """As the status page's server: what breaks off is normal, any other error is a defect."""
+        """Log an error of the loop: what breaks off is normal, any other error is a defect."""
         error = context.get("exception")
         if isinstance(error, OSError):
             log.debug("event=server.broken_off server=mqtt_proxy error=%s", error)

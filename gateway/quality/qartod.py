@@ -242,7 +242,7 @@ class PairTest:
         return excesses is not None and abs(median(excesses)) > 1
 
     def _drifted(self, last: int, rules: QualityRules) -> bool:
-        """By the median of longer means over a longer window, and only where they agree with one another.
+        """Whether the median of long means is off, over a long window, where they agree with one another.
 
         The deficit in the tower's wake changes with every degree of the wind's direction; a drift stays: the
         middle half of the means lies within one tolerance.

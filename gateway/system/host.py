@@ -43,7 +43,7 @@ def system() -> str:
 
 
 def vitals(outbox: Path, root: Path = Path("/")) -> dict[str, Any]:
-    """As measured now, for JSON: load over one minute, uptime in s; None is what this machine doesn't have.
+    """What is measured now, for JSON: load over one minute, uptime in s; None where a machine lacks it.
 
     The disk is that of ``outbox``; ``root`` is where ``/sys`` and ``/proc`` are.
     """

@@ -39,7 +39,7 @@ _MARK: Final = f"\0{secrets.token_hex(8)}\0"
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, str]:
-    """By name, in the line's order; empty where the line's template has no ``key=``."""
+    """The fields by name, in the line's order; none where the line's template has no ``key=``."""
     if (found := record.__dict__.get("fields")) is not None:
         # A line from the queue: its text is complete, its template gone.
         return dict(found)

@@ -26,13 +26,14 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from cloud.command_line import FAILED, INTERRUPTED, OK, CommandError
 from cloud.errors import CloudError
+from cloud.kafka.provision import provision_topics
 from cloud.kafka.topic_scan import EndOffsets
 from cloud.local.kafka_broker import jar_directory
 from cloud.local.process import Child
 from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing
-from gateway.commands.demo.layout import MAST, PYTHON, Layout, Options, add_arguments
+from gateway.commands.demo.layout import DASHBOARD, MAST, PYTHON, Layout, Options, add_arguments
 from gateway.commands.demo.view import LineView, LiveView, Picture, View
 from gateway.config import Config, ConfigError, load
 from gateway.config.kafka import wanted_topics
@@ -85,7 +86,7 @@ _LAST_RECORD_S: Final = 30.0
 
 
 class Demo:
-    """Everything on this machine, under supervision, until the end of sampling or a signal."""
+    """Everything on this machine, until the end of sampling or a signal."""
 
     def __init__(self, options: Options, config: Config, layout: Layout, view: View) -> None:
         self._options = options
@@ -93,7 +94,8 @@ class Demo:
         self._view = view
         self._gateway = config.gateway.id
         self._live_time = config.board.kind != "replay"
-        self._stack = layout.stack(options, wanted_topics(config), self._seconds_left)
+        self._topics = wanted_topics(config)
+        self._components = layout.components(options)
         self._offsets = EndOffsets(layout.kafka.bootstrap_servers)
         self._lake = Lake(layout.lake, self._gateway, interval_s(options.interval))
         self._observer = Observer(layout.listen, self._offsets, self._lake)
@@ -114,8 +116,7 @@ class Demo:
         self.interrupted = threading.Event()
         """Set by a signal."""
         self._started_s = time.monotonic()
-        self._sampling_since_s: float | None = None
-        self._was_up = False
+        self._is_up = False
         self._phase = "starting"
 
     def run(self) -> dict[str, Any]:
@@ -123,22 +124,63 @@ class Demo:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         try:
-            self._stack.tick()
-            self._observer.start()
-            if self._options.config == MAST:
-                self._device.start()
+            self._start()
             return self._settle(self._main_loop())
         finally:
             self._shutdown()
 
+    def _start(self) -> None:
+        """Start everything: Spark first, it takes longest, and the pages, which take a core, last."""
+        self._components.launch("jobs", "mosquitto", "kafka")
+        self._observer.start()
+        if self._options.config == MAST:
+            self._device.start()
+        # People see readings soon; unattended, all components are up while the mast is sampled.
+        first = ("mosquitto", "kafka", "jobs") if self._options.unattended else ("mosquitto", "kafka")
+        if not self._wait_for(*first):
+            return
+        provision_topics(
+            self._layout.kafka.bootstrap_servers,
+            partitions=1,
+            replication=1,
+            others=self._topics,
+            timeout_s=20.0,
+        )
+        self._components.launch("gateway")
+        if not self._wait_for("gateway", "jobs"):
+            return
+        if self._options.has_pages:
+            # They refuse a lake that isn't there, which the jobs make a moment later.
+            self._layout.lake.mkdir(exist_ok=True)
+            self._components.launch(DASHBOARD)
+            if not self._wait_for(DASHBOARD):
+                return
+        self._is_up = True
+        self._enter("sampling")
+        if self._options.fleet:
+            self._fleet = self._simulate_fleet()
+
+    def _wait_for(self, *names: str) -> bool:
+        """Whether these are up, and no signal came before."""
+        while not self._components.are_up(*names):
+            if self._tick():
+                return False
+        return not self.interrupted.is_set()
+
+    def _tick(self) -> bool:
+        """Show the present, and wait a moment: whether a signal has come."""
+        self._device.tick()
+        self._view.show(self._picture())
+        return self.interrupted.wait(_TICK_S)
+
     def _main_loop(self) -> list[str]:
         """Until all is where it belongs, the drain timeout or a signal; what is missing then."""
         drain_until_s: float | None = None
-        while not self.interrupted.wait(_TICK_S):
-            self._supervise()
-            self._view.show(self._picture())
+        while not self._tick():
+            if (code := self._components.programs["gateway"].exit_code) is not None:
+                return [f"the gateway ended with {code}"]
             ended = (self._observer.latest.status or {}).get("state") == "ended"
-            if not (self._options.unattended and self._was_up and ended):
+            if not (self._options.unattended and ended):
                 continue
             now_s = time.monotonic()
             if drain_until_s is None:
@@ -156,15 +198,15 @@ class Demo:
         self._enter("stopping")
         self._view.show(self._picture())
         self._observer.stop()
-        self._stack.stop("gateway")
+        self._components.stop("gateway")
         if self.interrupted.is_set() and not self._options.json:
-            self._stack.stop("jobs")
+            self._components.stop("jobs")
             return {"missing": missing}
-        run, jobs = (self._observer.latest.status or {}).get("run"), self._stack.parts["jobs"].component
+        run, jobs = (self._observer.latest.status or {}).get("run"), self._components.programs["jobs"]
         until_s = time.monotonic() + _LAST_RECORD_S
         while time.monotonic() < until_s and jobs.exit_code is None and not self._has_stopped(run):
             time.sleep(_TICK_S)
-        self._stack.stop("jobs")
+        self._components.stop("jobs")
         return self._count(missing)
 
     def _shutdown(self) -> None:
@@ -172,20 +214,9 @@ class Demo:
             self._fleet.stop(_GRACE_S)
         self._device.stop()
         self._observer.stop()
-        self._stack.stop()
-        if self._was_up:
+        self._components.stop()
+        if self._is_up:
             self._enter("stopped")
-
-    def _supervise(self) -> None:
-        self._device.tick()
-        changed = self._stack.tick()
-        if self._stack.all_up and not self._was_up:
-            self._was_up = True
-            self._enter("sampling")
-            if self._options.fleet:
-                self._fleet = self._simulate_fleet()
-        elif changed and self._was_up:
-            self._describe()
 
     def _simulate_fleet(self) -> Child:
         """Send two days of six masts to Kafka, behind all else that computes here."""
@@ -194,15 +225,6 @@ class Demo:
         fleet = Child(command, self._layout.workdir / "fleet.log", parent_death_signal=signal.SIGTERM)
         os.setpriority(os.PRIO_PROCESS, fleet.pid, 10)
         return fleet
-
-    def _seconds_left(self) -> float | None:
-        """What a gateway started now may sample; a restarted one goes on with the rest."""
-        if self._options.seconds is None:
-            return None
-        now_s = time.monotonic()
-        if self._sampling_since_s is None:
-            self._sampling_since_s = now_s
-        return max(self._options.seconds - (now_s - self._sampling_since_s), 0.001)
 
     def _has_stopped(self, run: str | None) -> bool:
         """Returns whether the run's last record is in the lake."""
@@ -245,7 +267,6 @@ class Demo:
             "runs": [
                 {"run": run.run, "state": run.state, "sampled": sum(run.sampled.values())} for run in runs
             ],
-            "restarts": {name: part.restarts for name, part in self._stack.parts.items()},
             "interval": self._options.interval,
             "lake": str(self._layout.lake),
         }
@@ -264,8 +285,7 @@ class Demo:
             gateway=self._gateway,
             phase=self._phase,
             elapsed_s=time.monotonic() - self._started_s,
-            states={name: part.state for name, part in self._stack.parts.items()},
-            restarts={name: part.restarts for name, part in self._stack.parts.items()},
+            states=self._components.states(),
             seen=self._observer.latest,
             live_time=self._live_time,
             hints=self._hints,
@@ -274,17 +294,17 @@ class Demo:
     def _enter(self, phase: str) -> None:
         self._phase = phase
         log.info("event=demo.%s", phase)
-        if self._was_up:
+        if self._is_up:
             self._describe()
 
     def _describe(self) -> None:
-        described = self._layout.describe(self._stack, self._gateway, self._phase)
+        described = self._layout.describe(self._components, self._gateway, self._phase)
         write_atomic(self._layout.workdir / "demo.json", json.dumps(described, indent=2) + "\n")
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self.interrupted.is_set():
             # A second Ctrl-C: end without waiting.
-            self._stack.kill()
+            self._components.kill()
         self.interrupted.set()
 
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self
 
-from cloud.command_line import CommandError, add_json, add_overrides, not_negative, positive
-from cloud.errors import CloudError
-from cloud.kafka.provision import provision_topics
+from cloud.command_line import CommandError, add_json, add_overrides, positive
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import Child, free_port, last_lines, listening
 from cloud.local.server import LocalProgram
@@ -50,7 +46,6 @@ class Options:
     json: bool
     drain_timeout_s: float
     resume: bool
-    restart_after_s: float
     fleet: bool = False
 
     @classmethod
@@ -116,11 +111,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="beside it two days of six masts (fieldgate simulate); not counted",
     )
     add("--resume", action="store_true", help="go on in a DIR that an earlier demo left")
-    add("--restart-after", dest="restart_after_s", type=not_negative, default=1.0, metavar="S",
-        help="how long a component that died stays down, to try outages (default: 1)")  # fmt: skip
-
-
-log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -130,18 +120,14 @@ class State(StrEnum):
     STARTING = "starting"
     UP = "up"
     DOWN = "down"
-    STOPPED = "stopped"
 
 
 class Program(LocalProgram):
-    """Runs ``command()``; ``ready`` decides by what it logged since its start whether it is up.
-
-    The command is requested at each start, so that a restart can differ from the first one.
-    """
+    """Runs a command; ``ready`` decides by what it logged since its start whether it is up."""
 
     def __init__(
         self,
-        command: Callable[[], Sequence[str]],
+        command: Sequence[str],
         log: Path,
         ready: Callable[[str], bool],
         environment: Mapping[str, str] | None = None,
@@ -160,7 +146,7 @@ class Program(LocalProgram):
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         # SIGTERM: when the demo is killed, the gateway still stores what is in memory.
         return Child(
-            self._command(), self.log, environment=self._environment, parent_death_signal=signal.SIGTERM
+            self._command, self.log, environment=self._environment, parent_death_signal=signal.SIGTERM
         )
 
     def answers(self) -> bool:
@@ -170,109 +156,56 @@ class Program(LocalProgram):
             return self._ready(file.read().decode(errors="replace"))
 
 
-@dataclass(slots=True)
-class Part:
-    """A component under supervision. ``prepare`` runs once, when it answers for the first time."""
+class Components:
+    """The demo's programs by name. They are stopped in the reverse order; one that dies stays down."""
 
-    name: str
-    component: LocalProgram
-    needs: tuple[str, ...] = ()
-    prepare: Callable[[], object] | None = None
-    state: State = field(init=False, default=State.WAITING)
-    restarts: int = field(init=False, default=0)
-    changed_s: float = field(init=False, default=0.0)
-    _prepared: bool = field(init=False, default=False)
+    def __init__(self, programs: Mapping[str, LocalProgram]) -> None:
+        self.programs = dict(programs)
+        self._launched_s: dict[str, float] = {}
+        self._up: set[str] = set()
 
-    def enter(self, state: State, now_s: float) -> None:
-        """Change the state."""
-        self.state, self.changed_s = state, now_s
+    def launch(self, *names: str) -> None:
+        """Start these without waiting for them. Raises CloudError, CommandError."""
+        for name in names:
+            self.programs[name].launch()
+            self._launched_s[name] = time.monotonic()
 
-    def came_up(self, now_s: float) -> None:
-        """It answers."""
-        if self.prepare is not None and not self._prepared:
-            self.prepare()
-        self._prepared = True
-        self.enter(State.UP, now_s)
+    def are_up(self, *names: str) -> bool:
+        """Whether all of these have responded. Raises CommandError where one never will."""
+        for name in names:
+            if name in self._up:
+                continue
+            program, age_s = self.programs[name], time.monotonic() - self._launched_s[name]
+            if program.exit_code is None and program.answers():
+                self._up.add(name)
+                continue
+            if program.exit_code is None and age_s < program.start_timeout_s:
+                return False
+            code = program.exit_code
+            why = f"was not up after {age_s:.0f} s" if code is None else f"ended with {code} while starting"
+            raise CommandError(f"{name} {why}; the end of {program.log}:\n{last_lines(program.log)}")
+        return True
 
-    def died(self, why: str, now_s: float) -> None:
-        """It ended by itself. Raises CommandError before it ever answered: then the setup is wrong."""
-        if not self._prepared:
-            raise CommandError(
-                f"{self.name} {why}; the end of {self.component.log}:\n{last_lines(self.component.log)}"
-            )
-        log.warning("event=demo.component_died name=%s why=%s", self.name, why)
-        self.enter(State.DOWN, now_s)
+    def states(self) -> dict[str, State]:
+        """What each is doing now."""
+        return {name: self._state(name, program) for name, program in self.programs.items()}
 
-
-class Stack:
-    """All parts of a demo. Launched in the order given, stopped in that of ``stop_order``."""
-
-    def __init__(
-        self,
-        parts: Sequence[Part],
-        stop_order: Sequence[str],
-        restart_after_s: float,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.parts = {part.name: part for part in parts}
-        self._stop_order = tuple(stop_order)
-        self._restart_after_s = restart_after_s
-        self._monotonic = monotonic
-
-    @property
-    def all_up(self) -> bool:
-        """Whether every part answered the last time."""
-        return all(part.state is State.UP for part in self.parts.values())
-
-    def tick(self) -> bool:
-        """Examine every part once; True when one changed. Raises CommandError where one can't be started."""
-        before = [(part.state, part.component.pid) for part in self.parts.values()]
-        for part in self.parts.values():
-            self._supervise(part, self._monotonic())
-        return before != [(part.state, part.component.pid) for part in self.parts.values()]
-
-    def _supervise(self, part: Part, now_s: float) -> None:
-        component, code = part.component, part.component.exit_code
-        match part.state:
-            case State.WAITING:
-                if all(self.parts[name].state is State.UP for name in part.needs):
-                    self._launch(part)
-            case State.STARTING if code is not None:
-                part.died(f"ended with {code} while starting", now_s)
-            case State.STARTING:
-                if component.answers():
-                    part.came_up(now_s)
-                elif now_s - part.changed_s > component.start_timeout_s:
-                    component.stop()
-                    part.died(f"was not up after {component.start_timeout_s:g} s", now_s)
-            case State.UP if code is not None:
-                part.died(f"ended with {code}", now_s)
-            case State.DOWN if now_s - part.changed_s >= self._restart_after_s:
-                part.restarts += 1
-                self._launch(part)
-            case _:
-                pass
-
-    def _launch(self, part: Part) -> None:
-        try:
-            part.component.launch()
-        except (CloudError, CommandError) as error:
-            part.died(f"can't be started: {error}", self._monotonic())
-        else:
-            part.enter(State.STARTING, self._monotonic())
+    def _state(self, name: str, program: LocalProgram) -> State:
+        if program.pid is None:
+            return State.WAITING
+        if program.exit_code is not None:
+            return State.DOWN
+        return State.UP if name in self._up else State.STARTING
 
     def stop(self, *names: str) -> None:
-        """Stop the parts named, or all, in the stop order; they stay stopped."""
-        for name in self._stop_order:
-            part = self.parts[name]
-            if (not names or name in names) and part.state is not State.STOPPED:
-                part.enter(State.STOPPED, self._monotonic())
-                part.component.stop()
+        """Stop these, or all."""
+        for name in names or tuple(reversed(self.programs)):
+            self.programs[name].stop()
 
     def kill(self) -> None:
         """End everything by force."""
-        for part in self.parts.values():
-            part.component.kill()
+        for program in self.programs.values():
+            program.kill()
 
 
 PYTHON: Final = (sys.executable, "-P", "-m")
@@ -280,9 +213,7 @@ PYTHON: Final = (sys.executable, "-P", "-m")
 _ALERT_RULES: Final = Path(__file__).with_name("alerts.toml")
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m"
 """The JIT's first stage only: Spark is up after 16 instead of 28 CPU seconds (measured, two cores)."""
-_DASHBOARD: Final = "dashboard"
-_STOP_ORDER: Final = (_DASHBOARD, "gateway", "jobs", "kafka", "mosquitto")
-"""Against the flow of the data, so that nothing is produced for one that is gone."""
+DASHBOARD: Final = "dashboard"
 
 
 class Layout:
@@ -314,13 +245,12 @@ class Layout:
             "status.listen": self.listen,
         }
 
-    def gateway_command(self, options: Options, seconds_left: Callable[[], float | None]) -> list[str]:
-        """How the gateway is started now."""
+    def gateway_command(self, options: Options) -> list[str]:
+        """How the gateway is started."""
         command = [*PYTHON, "gateway.cli", "run", "-c", str(options.config.absolute())]
         for key, value in self.gateway_overrides(options).items():
             command += ["--set", f"{key}={json.dumps(value, default=str)}"]
-        seconds = seconds_left()
-        return command if seconds is None else [*command, "--seconds", f"{seconds:.3f}"]
+        return command if options.seconds is None else [*command, "--seconds", f"{options.seconds:g}"]
 
     def jobs_command(self, options: Options) -> list[str]:
         """How the Spark jobs are started."""
@@ -333,8 +263,6 @@ class Layout:
 
     def dashboard_command(self) -> list[str]:
         """How the pages are started."""
-        # They refuse a lake that isn't there, which the jobs make a moment later.
-        self.lake.mkdir(exist_ok=True)
         return [
             *(*PYTHON, "gateway.cli", "dashboard", "--lake", str(self.lake)),
             *("--bootstrap-servers", self.kafka.bootstrap_servers),
@@ -342,66 +270,49 @@ class Layout:
             *("--listen", f"127.0.0.1:{self.pages_port}"),
         ]
 
-    def stack(
-        self, options: Options, topics: Collection[str], seconds_left: Callable[[], float | None]
-    ) -> Stack:
-        """The components under supervision: Spark first, it takes longest. ``topics`` are the config's."""
-        jobs = Program(
-            lambda: self.jobs_command(options),
-            self.workdir / "jobs.log",
-            # The other jobs read the tables that this one fills.
-            lambda log: "event=query.start query=ingest " in log,
-            {"JDK_JAVA_OPTIONS": _QUICK_JVM},
-            start_timeout_s=180.0,
-            stop_timeout_s=45.0,
-        )
-        gateway = Program(
-            lambda: self.gateway_command(options, seconds_left),
-            self.workdir / "gateway.log",
-            lambda _log: listening(self.status_port),
-        )
-        provision = partial(
-            provision_topics,
-            self.kafka.bootstrap_servers,
-            partitions=1,
-            replication=1,
-            others=topics,
-            timeout_s=20.0,
-        )
-        # For people readings appear soon; unattended, all components are up while the mast is sampled.
-        needs = ("mosquitto", "kafka", "jobs") if options.unattended else ("mosquitto", "kafka")
-        parts = [
-            Part("jobs", jobs),
-            Part("mosquitto", self.mosquitto),
-            Part("kafka", self.kafka, prepare=provision),
-            Part("gateway", gateway, needs),
-        ]
+    def components(self, options: Options) -> Components:
+        """Everything that a demo runs, in the direction of the data, so that the last is stopped first."""
+        programs: dict[str, LocalProgram] = {
+            "mosquitto": self.mosquitto,
+            "kafka": self.kafka,
+            "jobs": Program(
+                self.jobs_command(options),
+                self.workdir / "jobs.log",
+                # The other jobs read the tables that this one fills.
+                lambda log: "event=query.start query=ingest " in log,
+                {"JDK_JAVA_OPTIONS": _QUICK_JVM},
+                start_timeout_s=180.0,
+                stop_timeout_s=45.0,
+            ),
+            "gateway": Program(
+                self.gateway_command(options),
+                self.workdir / "gateway.log",
+                lambda _log: listening(self.status_port),
+            ),
+        }
         if options.has_pages:
-            pages = Program(
-                self.dashboard_command,
+            programs[DASHBOARD] = Program(
+                self.dashboard_command(),
                 self.workdir / "dashboard.log",
                 lambda _log: listening(self.pages_port),
             )
-            # Last: until the jobs run there is nothing on them, and they take a core to start.
-            parts.append(Part(_DASHBOARD, pages, ("kafka", "gateway", "jobs")))
-        stop_order = [name for name in _STOP_ORDER if name in {part.name for part in parts}]
-        return Stack(parts, stop_order, options.restart_after_s)
+        return Components(programs)
 
-    def describe(self, stack: Stack, gateway: str, state: str) -> dict[str, Any]:
+    def describe(self, components: Components, gateway: str, state: str) -> dict[str, Any]:
         """The content of demo.json."""
+        states = components.states()
         parts: dict[str, dict[str, Any]] = {
             name: {
-                "pid": part.component.pid if part.component.exit_code is None else None,
-                "state": str(part.state),
-                "restarts": part.restarts,
-                "log": str(part.component.log),
+                "pid": program.pid if program.exit_code is None else None,
+                "state": str(states[name]),
+                "log": str(program.log),
             }
-            for name, part in stack.parts.items()
+            for name, program in components.programs.items()
         }
         parts["kafka"]["bootstrap_servers"] = self.kafka.bootstrap_servers
         parts["mosquitto"] |= {"host": self.mosquitto.host, "port": self.mosquitto.port}
-        if _DASHBOARD in parts:
-            parts[_DASHBOARD]["url"] = self.pages
+        if DASHBOARD in parts:
+            parts[DASHBOARD]["url"] = self.pages
         parts["gateway"]["status"] = f"http://{self.listen}/api/status"
         return {
             "v": 1,

@@ -116,7 +116,7 @@ def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
 
 
 class _NoBroker:
-    """In place of the local broker, which has no part in this."""
+    """Stands in for the local broker, which has no part in this."""
 
     def interest(self) -> tuple[None, int]:
         """Nothing to wait for."""

@@ -147,7 +147,6 @@ def test_topics_need_an_address_or_a_config(capsys: pytest.CaptureFixture[str]) 
             "argument --partitions: '0' is not a whole number above 0",
         ),
         (("demo", "--interval", "sometimes"), "argument --interval: 'sometimes'"),
-        (("demo", "--restart-after", "-1"), "argument --restart-after: '-1' is not a number"),
         (("demo", "--jobs", "ingest,mist,statistics"), "no job of the demo is named 'mist': ingest,"),
         (("demo", "--jobs", "ingest,mast"), "argument --jobs: ingest and statistics are needed"),
     ],

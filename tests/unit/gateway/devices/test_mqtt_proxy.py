@@ -25,6 +25,7 @@ from gateway.devices.entry import DeviceEntry
 from gateway.devices.mqtt_connection import Sessions
 from gateway.devices.mqtt_server import MqttAccess, MqttServer
 from gateway.forwarding.forwarder import Published
+from tests.support.certificates import self_signed
 from tests.support.mqtt_device import CONNECTED, Device, connect, device, packet, puback, publish, subscribe
 from tests.support.servers import eventually
 
@@ -504,20 +505,11 @@ def test_no_bytes_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
     assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
 
 
-def tls(directory: Path) -> MqttProxyConfig:
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-         "-keyout", "key.pem", "-out", "certificate.pem"],
-        cwd=directory, check=True, capture_output=True,
-    )  # fmt: skip
-    return replace(HERE, certificate=directory / "certificate.pem", key=directory / "key.pem")
-
-
 def test_tls_and_a_device_that_shakes_no_hands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mqtt_server, "_HANDSHAKE_S", 0.5)
-    forwarder, config = Forwarder(at_once=True), tls(tmp_path)
-    context = ssl.create_default_context(cafile=str(config.certificate))
+    certificate, key = self_signed(tmp_path)
+    forwarder, config = Forwarder(at_once=True), replace(HERE, certificate=certificate, key=key)
+    context = ssl.create_default_context(cafile=str(certificate))
     with serving(forwarder, config) as server, device(server.server_port) as silent:
         with (
             socket.create_connection(("127.0.0.1", server.server_port)) as plain,
