@@ -33,11 +33,16 @@ class Sendable(Protocol):
     """A record, as far as its format counts."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Kafka's topic."""
+
     @property
-    def value(self) -> bytes: ...
+    def value(self) -> bytes:
+        """JSON, or the bytes of a raw message."""
+
     @property
-    def headers(self) -> tuple[tuple[str, bytes], ...]: ...
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Names and values."""
 
 
 class ReadingFormat:
