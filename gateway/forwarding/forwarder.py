@@ -283,8 +283,8 @@ log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0
 # Delivery reports wake no thread: each turn polls for them. Where none comes by itself one begins at these
-# times, seldom while Kafka keeps silent. Mostly a report can wait for the next message's turn. It can't where a
-# device waits for its answer, nor with so many open that a broker's window (Mosquitto's default: 20) is full.
+# times, seldom while Kafka keeps silent. Mostly a report can wait for the turn of the next message. It can't
+# where a device waits for its answer, nor with so many open that a broker's window is full (Mosquitto: 20).
 _FIRST_POLL_S: Final = 0.025
 _SOON_S: Final = 0.005
 _MANY: Final = 16
