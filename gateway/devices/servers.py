@@ -1,4 +1,4 @@
-"""The servers for devices, by HTTP and by MQTT: ``open_`` imports and makes one where the config has an address."""
+"""The servers for devices, by HTTP and MQTT, which ``open_`` imports and makes where they have an address."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ class Backlog:
         self._grid_s: float | None = None
         self._freed = 0
         # Rows under way as dead letters: counted once Kafka has them, for they may be read again.
-        self._letters: set[int] = set()
+        self._dead_letters: set[int] = set()
         # Since when there has always been a row at the sink.
         self._under_way_s = float("-inf")
         self._remove_backoff = Backoff(_REMOVE_AGAIN_S, _LONGEST_REMOVE_PAUSE_S)
@@ -440,23 +440,23 @@ class Backlog:
         numbers = [row.number for row in delivered]
         self._state.counters.drained += len(delivered)
         self._drain.delivered(numbers, now_s)
-        if self._letters:
-            self._state.counters.dead_letters += len(self._letters.intersection(numbers))
-            self._letters.difference_update(row.number for row, _ in outcomes)
+        if self._dead_letters:
+            self._state.counters.dead_letters += len(self._dead_letters.intersection(numbers))
+            self._dead_letters.difference_update(row.number for row, _ in outcomes)
         for row, undelivered in outcomes:
             if undelivered is not None:
                 self._not_delivered(row.number, row.record, undelivered, now_s)
         return delivered
 
     def _not_delivered(self, number: int, record: Record, undelivered: Undelivered, now_s: float) -> None:
-        letter = (
+        dead_letter = (
             self._state.intake.records.refused(record, undelivered.problem)
             if undelivered.record_at_fault
             else None
         )
-        if letter is not None:
-            self._letters.add(number)
-            self._send(number, letter, now_s)
+        if dead_letter is not None:
+            self._dead_letters.add(number)
+            self._send(number, dead_letter, now_s)
             return
         if undelivered.topic_at_fault or undelivered.record_at_fault:
             self._state.kafka.park(record.topic, now_s, undelivered.problem)
@@ -475,12 +475,12 @@ class Backlog:
 
     def remove(self, rows: Iterable[int]) -> None:
         """Remove rows that Kafka has."""
-        doomed = tuple(rows)
-        if doomed:
+        numbers = tuple(rows)
+        if numbers:
             self.moves += 1
-            self._drain.removed(doomed)
-            self._skipped.gone(doomed)
-            self._outbox.remove(doomed)
+            self._drain.removed(numbers)
+            self._skipped.gone(numbers)
+            self._outbox.remove(numbers)
 
     def _pause_s(self, now_s: float) -> float:
         """How long to wait after a pass that found nothing to send."""

@@ -118,7 +118,7 @@ class Inbox:
     def retain(self, messages: Mapping[str, bytes], *, soon: bool = True) -> None:
         """Let the local broker retain these, now and from each connect on; an empty one is removed.
 
-        What needn't be there ``soon`` wakes nobody: it goes with what comes next, within a second.
+        What needn't be there ``soon`` wakes no thread: it goes with what comes next, within a second.
         """
         if soon:
             self.put(Retained(messages))
@@ -282,9 +282,9 @@ class Reception:
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0
-# Delivery reports wake nobody: each turn polls for them, and where none comes by itself one at these times,
-# seldom while Kafka keeps silent. Mostly a report can wait for the next message's turn. It can't where a
-# device waits for its answer, nor with so many open that a broker's window (Mosquitto's default: 20) is full.
+# Delivery reports wake no thread: each turn polls for them. Where none comes by itself one begins at these
+# times, seldom while Kafka keeps silent. Mostly a report can wait for the turn of the next message. It can't
+# where a device waits for its answer, nor with so many open that a broker's window is full (Mosquitto: 20).
 _FIRST_POLL_S: Final = 0.025
 _SOON_S: Final = 0.005
 _MANY: Final = 16

@@ -166,8 +166,8 @@ class OutboxWriter:
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove rows; answered only where that fails, by NotRemoved."""
-        doomed = tuple(numbers)
-        self._put(_IN_TURN, lambda: self._remove(doomed))
+        rows = tuple(numbers)
+        self._put(_IN_TURN, lambda: self._remove(rows))
 
     def end(self) -> None:
         """Finish the tasks given so far, and end the thread."""

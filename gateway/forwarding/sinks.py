@@ -1,156 +1,61 @@
-"""The two Kafka producers of a gateway, for new messages and for the outbox, and what they write."""
+"""The two Kafka producers of a gateway: for new messages, and for the outbox beside them."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from cloud.backoff import Backoff
-from cloud.errors import CloudError
 from cloud.kafka.librdkafka import METERED_PROPERTIES, is_of_config
 from cloud.kafka.producer import KafkaSink
-from cloud.registry import PROVISION, NotRegistered, Registry, RegistryAccess
-from cloud.wire.avro_readings import SCHEMA, SUBJECT, head, to_avro
 from gateway.config import Config
 from gateway.config.model import KafkaConfig
 from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import Entry
 from gateway.ports import ParkedTopic
-from gateway.system.atomic_file import read_state, write_state
 
-log = logging.getLogger(__name__)
-
-_AGAIN_S: Final = (2.0, 3600.0)
-"""A try costs some kilobytes of a metered uplink."""
-_SCHEMA: Final = hashlib.sha256(SCHEMA.encode()).hexdigest()
-
-
-class _Record(Protocol):
-    @property
-    def topic(self) -> str: ...
-    @property
-    def value(self) -> bytes: ...
-    @property
-    def headers(self) -> tuple[tuple[str, bytes], ...]: ...
-
-
-class ReadingFormat:
-    """How readings leave for Kafka: as the JSON they are everywhere in the gateway, or as Avro.
-
-    It is decided at the sink alone: the outbox, the local broker and what repairs a time have JSON, so a
-    config may change the format while there is a backlog. A registry that is away stops nothing: the schema's
-    id is kept beside the outbox. While it isn't known, readings leave as JSON, which every reader of ours
-    takes beside Avro.
-
-    ``value_of`` is the forwarder's; the registry is asked by a thread of its own, once, until it answers.
-
-    ``kept`` is the file with the id.
-    """
-
-    def __init__(self, kept: Path) -> None:
-        self._kept = kept
-        self._access: RegistryAccess | None = None
-        self._head: bytes | None = None
-        self._lock = threading.Lock()
-        self._moved = threading.Event()
-        self.problem: str | None = None
-        """Why readings leave as JSON though Avro is wanted; None where all is as the config has it."""
-
-    def apply(self, kafka: KafkaConfig) -> None:
-        """Write as a config has it from now on."""
-        access = access_of(kafka)
-        with self._lock:
-            if access == self._access:
-                return
-            self._moved.set()
-            self._moved = moved = threading.Event()
-            self._access, self.problem, self._head = access, None, None
-            if access is None:
-                return
-            number = read_state(self._kept, lambda kept: _id_in(kept, access.url), None)
-            if number is None:
-                self.problem = f"readings leave as JSON until {access.url} answers"
-            else:
-                self._head = head(number)
-        threading.Thread(target=self._ask, args=(access, moved), name="schema-registry", daemon=True).start()
-
-    def value_of(self, record: _Record) -> bytes:
-        """What is sent as a record's value."""
-        known = self._head
-        if known is None or not is_reading(record):
-            return record.value
-        return to_avro(record.value, known) or record.value
-
-    def close(self) -> None:
-        """Ask nothing more."""
-        self._moved.set()
-
-    def _ask(self, access: RegistryAccess, moved: threading.Event) -> None:
-        pause, registry, failed = Backoff(*_AGAIN_S), Registry(access), False
-        while not moved.is_set():
-            try:
-                number = registry.own_id()
-            except CloudError as error:
-                level = logging.DEBUG if failed else logging.WARNING
-                log.log(level, "event=schema.unknown kept=%s error=%s", self._head is not None, error)
-                failed = True
-                self._settle(moved, self._without_id(error))
-                moved.wait(pause.next())
-                continue
-            with self._lock:
-                if not moved.is_set():
-                    self._head, self.problem = head(number), None
-                    write_state(self._kept, {"url": access.url, "schema": _SCHEMA, "id": number})
-                    log.info("event=schema.known id=%d subject=%s", number, SUBJECT)
-            return
-
-    def _without_id(self, error: CloudError) -> str | None:
-        """The problem there is without an answer; an id that is kept holds until the registry denies it."""
-        if isinstance(error, NotRegistered):
-            return f"readings leave as JSON: {SUBJECT} isn't registered as this version has it: {PROVISION}"
-        return None if self._head is not None else f"readings leave as JSON: {error}"
-
-    def _settle(self, moved: threading.Event, problem: str | None) -> None:
-        with self._lock:
-            if not moved.is_set():
-                self.problem = problem
-                self._head = None if problem is not None else self._head
-
-
-def access_of(kafka: KafkaConfig) -> RegistryAccess | None:
-    """The registry of a config; None where it has JSON."""
-    if kafka.format != "avro" or kafka.schema_registry_url is None:
-        return None
-    ca = kafka.schema_registry_ca
-    return RegistryAccess(
-        kafka.schema_registry_url.rstrip("/"),
-        None if ca is None else str(ca),
-        kafka.schema_registry_username,
-        kafka.schema_registry_password,
-    )
-
-
-def is_reading(record: _Record) -> bool:
-    """Whether a record is a reading by where it goes; raw messages have their number in a header."""
-    return not record.topic.startswith("gateway.") and all(name != "seq" for name, _ in record.headers)
-
-
-def _id_in(kept: Mapping[str, Any], url: str) -> int | None:
-    """The id that a registry gave this version's schema; None where it is another's."""
-    number = kept["id"]
-    sound = type(number) is int and 0 < number < 1 << 31
-    return number if sound and (kept["url"], kept["schema"]) == (url, _SCHEMA) else None
-
+if TYPE_CHECKING:
+    from gateway.forwarding.reading_format import ReadingFormat, Sendable
 
 _SILENT: Final = (
     "it confirms nothing and gives no reason: a dead link, or partitions without a leader, or fewer replicas "
     "in sync than min.insync.replicas"
 )
+
+
+class Values:
+    """What is sent as a record's value: its JSON, or Avro, which is imported once a config wants it.
+
+    ``kept`` is the file with the schema's id.
+    """
+
+    def __init__(self, kept: Path) -> None:
+        self._kept = kept
+        self._format: ReadingFormat | None = None
+
+    def apply(self, kafka: KafkaConfig) -> None:
+        """Write as a config has it from now on."""
+        if self._format is None and kafka.format == "avro":
+            from gateway.forwarding.reading_format import ReadingFormat
+
+            self._format = ReadingFormat(self._kept)
+        if self._format is not None:
+            self._format.apply(kafka)
+
+    def value_of(self, record: Sendable) -> bytes:
+        """What is sent of a record. The forwarder calls."""
+        return record.value if self._format is None else self._format.value_of(record)
+
+    @property
+    def problem(self) -> str | None:
+        """Why readings leave as JSON though Avro is wanted; None where all is as the config has it."""
+        return None if self._format is None else self._format.problem
+
+    def close(self) -> None:
+        """Ask the registry nothing more."""
+        if self._format is not None:
+            self._format.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +64,13 @@ class KafkaSinks:
 
     live: KafkaSink[Entry]
     backlog: KafkaSink[SentRow]
-    format: ReadingFormat
+    format: Values
 
     @classmethod
     def open(cls, config: Config) -> KafkaSinks:
         """Both, connecting in the background. Their client ids are every gateway's: one quota serves all."""
         servers, outbox = config.kafka.bootstrap_servers, config.outbox.path
-        written = ReadingFormat(outbox.with_name(f"{outbox.name}.schema"))
+        written = Values(outbox.with_name(f"{outbox.name}.schema"))
         written.apply(config.kafka)
         outgoing = written.value_of, config.kafka.prefix
         return cls(

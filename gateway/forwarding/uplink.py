@@ -169,10 +169,10 @@ class Uplink:
         state = self._state
         state.ledger.undelivered(entry)
         if undelivered.record_at_fault and entry.waiting:
-            letter = state.intake.records.refused(entry.record, undelivered.problem)
-            if letter is not None:
+            dead_letter = state.intake.records.refused(entry.record, undelivered.problem)
+            if dead_letter is not None:
                 state.counters.dead_letters += 1
-                state.ledger.replace(entry, letter)
+                state.ledger.replace(entry, dead_letter)
                 self.send(entry, now_s)
                 return
         if undelivered.record_at_fault or undelivered.topic_at_fault:

@@ -146,13 +146,13 @@ class Routes:
         def fill(template: str) -> str:
             return filled(template, wild).replace("{topic}", topic)
 
-        raw, made_here = forward.payload == "raw", forward.payload in ("number", "json")
+        raw, decoded = forward.payload == "raw", forward.payload in ("number", "json")
         kafka_topic, problem = RAW_TOPIC if raw else self._readings, None
         if forward.topic is not None:
             kafka_topic = filled(forward.topic, wild, slash=".")
             problem = topic_problem(kafka_topic, self._readings, raw=raw)
         extra: dict[str, Any] = {}
-        if made_here:
+        if decoded:
             apply(compiled((step for step in forward.steps if step.set), fill), extra)
         name, quantity = channel_name(forward, topic), RAW_QUANTITY if raw else forward.quantity
         return Route(
@@ -163,7 +163,7 @@ class Routes:
             topic=kafka_topic,
             topic_problem=problem,
             key=fill(forward.key or "{topic}").encode() if forward.key or raw else None,
-            changes=compiled((step for step in forward.steps if not (made_here and step.set)), fill),
+            changes=compiled((step for step in forward.steps if not (decoded and step.set)), fill),
             extra=extra or None,
             hides=hides(forward.steps),
             batch=EACH in path_levels(forward.path or ""),
@@ -197,9 +197,9 @@ class KafkaRecords:
         self._run = run
         self._clock = clock
         self._received = (0, (RECEIVED_AT, b""))
-        self._letters = 0
+        self._dead_letters = 0
         # The first refusal of each kind is logged as a warning: a long backlog has many.
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def own(self, reading: wire.Reading, mqtt_topic: str) -> Record:
         """A reading sampled here. Any thread may call this."""
@@ -256,14 +256,14 @@ class KafkaRecords:
         self, reason: str, detail: str, mqtt_topic: str, payload: bytes, *, hidden: bool = False
     ) -> Record:
         """What can't be forwarded; the bytes of one that may hold what a step hides stay here."""
-        self._letters += 1
+        self._dead_letters += 1
         now_us = self._clock.now_ns() // 1000
-        letter = wire.dead_letter(
-            self._gateway, self._run, self._letters, reason, detail, mqtt_topic, now_us, payload
+        made = wire.dead_letter(
+            self._gateway, self._run, self._dead_letters, reason, detail, mqtt_topic, now_us, payload
         )
         if hidden:
-            letter = msgspec.structs.replace(letter, payload=b"")
-        value = wire.encode_dead_letter(letter)
+            made = msgspec.structs.replace(made, payload=b"")
+        value = wire.encode_dead_letter(made)
         return Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
 
     def refused(self, record: Record, problem: str) -> Record | None:
@@ -275,8 +275,8 @@ class KafkaRecords:
             return None
         source = dict(record.headers).get(_MQTT_TOPIC, b"").decode(errors="replace")
         fault = (record.topic, problem)
-        level = logging.DEBUG if fault in self._said else logging.WARNING
-        self._said.add(fault)
+        level = logging.DEBUG if fault in self._reported else logging.WARNING
+        self._reported.add(fault)
         text = "event=message.refused topic=%s reason=REFUSED_BY_KAFKA kafka_topic=%s error=%s"
         log.log(level, text, source, *fault)
         return self.dead_letter("REFUSED_BY_KAFKA", problem, source, record.value)

@@ -2,11 +2,11 @@
 
     make bench BENCH=moves
 
-A daemon with one simulated cup, Mosquitto and librdkafka's own mock of Kafka runs under a profiler. A *move* is
-a call of a function of the project from another file; *calls* are all. They are counted
+A daemon with one simulated cup, Mosquitto and librdkafka's own mock of Kafka runs under a profiler. A *move*
+is a call of a function of the project from another file; *calls* are all. They are counted
 
-- for a reading, in the sampler's and the forwarder's threads, from shortly before it is made until its PUBACK:
-  the shortest of forty, since a turn of the loop more is chance; without what plays the weather;
+- for a reading, in the sampler's and the forwarder's threads, from shortly before it is made until its
+  PUBACK: the shortest of forty, since a turn of the loop more is chance; without what plays the weather;
 - for what a second ``[[sensor]]`` adds to loading a config;
 - from there until its driver is started.
 """
@@ -38,6 +38,7 @@ _PLAYED: Final = f"{_TREE}/drivers/emulation/"
 _READINGS: Final = 40
 _BEFORE_S, _AFTER_S = 0.05, 0.2
 _START_S: Final = 3.0
+_NOT_CUT_OFF: Final = 100
 
 
 class Call(NamedTuple):
@@ -71,7 +72,8 @@ class Calls(list[Call]):
 def show(what: str, calls: Iterable[Call]) -> None:
     found = list(calls)
     moves = sum(call.is_move for call in found)
-    print(f"{what}: {len({call.file for call in found})} files, {moves} moves, {len(found)} calls")
+    files = len({call.file for call in found})
+    sys.stdout.write(f"{what}: {files} files, {moves} moves, {len(found)} calls\n")
 
 
 def of_a_sensor(directory: Path, ours: dict[str, Any]) -> Iterable[Call]:
@@ -113,11 +115,12 @@ def main() -> None:
     readings = [call.at_s for call in calls if call.function == "publish" and call.thread == "sampler-cup"][
         2:
     ]
-    walks = (
+    walks = [
         [call for call in calls if -_BEFORE_S < call.at_s - at_s < _AFTER_S and call.thread != "MainThread"]
         for at_s in readings
-    )
-    show("a reading to Kafka", min((walk for walk in walks if len(walk) > 100), key=lambda walk: len(walk)))
+    ]
+    shortest = min((walk for walk in walks if len(walk) > _NOT_CUT_OFF), key=len)
+    show("a reading to Kafka", shortest)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from cloud.registry import PROVISION, NotRegistered, Registry, RegistryError
 from cloud.wire.avro_readings import SUBJECT
 from gateway.commands.doctor.findings import Finding
 from gateway.config import Config
-from gateway.forwarding.sinks import access_of
+from gateway.forwarding.reading_format import access_of
 
 
 def findings(config: Config, timeout_s: float) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.avro_readings import SCHEMA, SUBJECT, head, to_avro
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from gateway.config.model import KafkaConfig
-from gateway.forwarding.sinks import ReadingFormat
+from gateway.forwarding.reading_format import ReadingFormat
 from gateway.ports import REPLAYED, Record
 from spark_jobs.jobs.alerts import collect_samples
 from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob

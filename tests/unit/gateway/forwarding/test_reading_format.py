@@ -12,8 +12,8 @@ import pytest
 from cloud.wire.avro_readings import SCHEMA, SUBJECT, from_avro, is_avro
 from cloud.wire.reading_records import encode_reading
 from gateway.config.model import KafkaConfig
-from gateway.forwarding import sinks
-from gateway.forwarding.sinks import ReadingFormat
+from gateway.forwarding import reading_format
+from gateway.forwarding.reading_format import ReadingFormat
 from gateway.ports import Record
 from tests.support.schema_registry import SmallRegistry, small_registry
 from tests.support.servers import eventually
@@ -94,7 +94,7 @@ def test_a_registry_that_is_away_stops_nothing(small: SmallRegistry, tmp_path: P
 def test_it_is_asked_until_it_answers(
     small: SmallRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sinks, "_AGAIN_S", (0.01, 0.05))
+    monkeypatch.setattr(reading_format, "_AGAIN_S", (0.01, 0.05))
     small.subjects.clear()
     with format_of(tmp_path / "schema", small.url) as written:
         problem = eventually(lambda: written.problem or "", until=lambda text: "provision" in text)
@@ -127,7 +127,7 @@ def test_an_id_that_the_registry_denies_is_not_used_on(small: SmallRegistry, tmp
 )  # fmt: skip
 def test_a_file_of_anything_else_counts_for_nothing(kept: str, tmp_path: Path) -> None:
     path = tmp_path / "schema"
-    path.write_text(kept.replace("SCHEMA", sinks._SCHEMA))
+    path.write_text(kept.replace("SCHEMA", reading_format._SCHEMA))
     with format_of(path, "http://a") as written:
         assert written.value_of(record()) == VALUE
         assert written.problem is not None
