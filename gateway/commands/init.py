@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.toml_models import field_names, keys_of
 from cloud.toml_problems import nearest
 from drivers.interface import DriverError
 from drivers.registry import driver_names, driver_type
 from gateway.commands.arguments import OK, USAGE, CommandError, add_list, fail, override
 from gateway.commands.provision.access_file import read_access
 from gateway.config import Problem, check
-from gateway.config.keys import field_names, keys_of
 from gateway.config.model import SensorCommon
 from gateway.config.source import PLACEHOLDER
 from gateway.config.template import Answers, Wanted, render

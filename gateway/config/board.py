@@ -16,7 +16,6 @@ from drivers.interface import BoardError
 from drivers.registry import driver_type
 from gateway.config.model import BoardConfig, SensorConfig
 from gateway.config.source import Source
-from gateway.config.validate import validate
 
 DEFAULT_KIND = "raspberry-pi"
 
@@ -33,7 +32,7 @@ def read_board(source: Source) -> BoardConfig | None:
         source.error(("board", "kind"), f"must be one of {words}, not {quote(kind)}", guess)
         return None
     given = {key: value for key, value in raw.items() if key != "kind"}
-    options = validate(BOARDS[kind], given, ("board",), source.error)
+    options = source.model(BOARDS[kind], given, ("board",))
     start = options.start if isinstance(options, SimulatedOptions) else None
     if start is not None and (problem := _start_problem(start)) is not None:
         source.error(("board", "start"), problem)

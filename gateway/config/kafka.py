@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from cloud.toml_models import field_names
 from cloud.toml_problems import KeyPath, is_secret, nearest, quote
 from cloud.toml_source import leaves
 from cloud.wire.channel_records import CHANNELS_TOPIC
@@ -23,7 +24,6 @@ from cloud.wire.reading_records import (
 )
 from cloud.wire.site_records import SITES_TOPIC
 from gateway.config.bridges.model import ForwardConfig
-from gateway.config.keys import field_names
 from gateway.config.model import Config, KafkaConfig
 from gateway.config.named_files import opens
 from gateway.config.secrets import KINDS, is_reference, read_secret, resolve

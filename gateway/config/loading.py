@@ -35,7 +35,6 @@ from gateway.config.quality import read_sections
 from gateway.config.quantities import read_quantities
 from gateway.config.secrets import resolve
 from gateway.config.source import Source
-from gateway.config.validate import validate
 from gateway.config.values import host_and_port, is_loopback
 from gateway.config.wiring import check_header
 
@@ -167,7 +166,7 @@ def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None
     before = source.errors()
     if prepare is not None:
         prepare(source, given)
-    section = validate(kind, given, (name,), source.error)
+    section = source.model(kind, given, (name,))
     return section if source.errors() == before else None
 
 

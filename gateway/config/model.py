@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
+from cloud.toml_models import checked
 from cloud.toml_problems import KeyPath, Problem
 from cloud.values import host_alone, registry_url, server_list, topic_prefix
 from cloud.wire.quantities import QUANTITIES, Kind, Quantities
@@ -32,6 +33,7 @@ from gateway.config.bridges.steps import Values, new_fields
 from gateway.config.file_watch import NamedFile
 from gateway.config.outputs.model import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
 from gateway.config.quality_rules import QualityRules
+from gateway.config.quantities import QuantityConfig
 from gateway.config.values import (
     WHOLE_MS,
     Accuracies,
@@ -49,7 +51,6 @@ from gateway.config.values import (
     Token,
     TopicRoot,
     UtcOffset,
-    checked,
 )
 
 GIB = 1 << 30
@@ -255,6 +256,16 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "mqtt_proxy": MqttProxyConfig,
 }
 """The sections whose keys don't depend on a driver or a board."""
+
+
+ARRAYS: Final[Mapping[str, type[Any]]] = {
+    "quantity": QuantityConfig,
+    "actuator": ActuatorConfig,
+    "interlock": InterlockConfig,
+    "forward": ForwardConfig,
+    "downlink": DownlinkConfig,
+}
+"""The tables of which there may be several, but for the sensors', whose keys depend on their drivers."""
 
 
 @dataclass(frozen=True, slots=True)

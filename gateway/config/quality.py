@@ -9,11 +9,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cloud.toml_models import field_names
 from cloud.toml_problems import KeyPath, quote
-from gateway.config.keys import field_names
 from gateway.config.quality_rules import DEFAULTS, OPTIONAL_KEYS, QualityRules
 from gateway.config.source import Source
-from gateway.config.validate import validate
 from gateway.config.values import no_quantity
 
 SEA_LEVEL_KPA: Final = 101.325
@@ -128,7 +127,7 @@ def _read_table(source: Source, path: KeyPath, table: object) -> QualityRules | 
     if not isinstance(table, dict):
         source.error(path, "must be a table, as in { max_step = 10 }")
         return None
-    return validate(QualityRules, table, path, source.error)
+    return source.model(QualityRules, table, path)
 
 
 def _check(source: Source, path: KeyPath, options: QualityRules, quantity: str, found: QualityRules) -> None:

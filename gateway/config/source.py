@@ -11,6 +11,7 @@ from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, nearest, 
 from cloud.toml_source import TomlSource, dates_as_text, unstorable, walk
 from cloud.wire.quantities import QUANTITIES, Quantities
 from gateway.config.file_watch import NamedFile
+from gateway.config.values import Context
 
 PLACEHOLDER: Final = "CHANGE-ME"
 """What ``fieldgate init`` writes for what the installer has to fill in."""
@@ -40,6 +41,11 @@ class Source(TomlSource):
         """Note an error at a key; ``starts`` where the daemon starts all the same."""
         if path not in self._placeholders:
             super().error(path, message, suggestion, starts=starts)
+
+    @property
+    def context(self) -> Context:
+        """What validators may ask for."""
+        return Context(base=self.path.absolute().parent, quantities=self.quantities)
 
     def unit_of(self, quantity: str) -> str | None:
         """A quantity's unit; None where it is neither built in nor the config's own."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloud.toml_models import field_names
 from cloud.toml_problems import KeyPath, key_text
 from gateway.config import Config, SensorConfig
 from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
-from gateway.config.keys import field_names
 from gateway.config.model import SiteConfig
 from gateway.config.outputs.model import CommandsConfig
 

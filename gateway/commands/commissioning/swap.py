@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cloud.toml_lines import Scan
+from cloud.toml_models import field_names
 from cloud.toml_problems import nearest
 from drivers.registry import driver_type
 from gateway.commands.arguments import FAILED, OK, USAGE, CommandError, add_config, add_list, fail, os_problem
 from gateway.config import Config, check
-from gateway.config.keys import field_names
 from gateway.reporting.event_spool import NotSpooled, spool_directory, spool_event
 from gateway.status.client import daemon_of
 from gateway.status.control_socket import RELOAD, ControlError, send_request

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from cloud.toml_problems import KeyPath, quote
 from gateway.config.bridges.model import DownlinkConfig, ForwardConfig
 from gateway.config.source import Source
-from gateway.config.validate import validate
 from gateway.config.values import overlap
 
 
@@ -21,7 +20,7 @@ def read_downlinks(
     taken += [("a [[forward]], which would send it to Kafka again", each.filter) for each in forwards]
     for path, raw in source.tables("downlink"):
         before = source.errors()
-        given = validate(DownlinkConfig, raw, path, source.error)
+        given = source.model(DownlinkConfig, raw, path)
         if given is None or source.errors() != before:
             continue
         key = (*path, "topic")

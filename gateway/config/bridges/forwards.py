@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from cloud.toml_problems import KeyPath, WrongValue, quote, unknown_key
+from cloud.toml_models import field_names
+from cloud.toml_problems import KeyPath, WrongValue, quote
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import READING_TOPIC_PREFIX
 from gateway.config.bridges.channel_names import channel_name, singles
 from gateway.config.bridges.model import READING_KEYS, ForwardConfig, ForwardReading
 from gateway.config.bridges.steps import ALLOWED, STEPS, own_field
 from gateway.config.kafka import topic_problem
-from gateway.config.keys import field_names, flat
 from gateway.config.model import GatewayConfig, KafkaConfig, MqttConfig
 from gateway.config.source import Source
-from gateway.config.validate import validate
 from gateway.config.values import BRACES, EACH, PLACEHOLDER, overlap, path_levels, topic_filter, wildcards
 
 _ANY: Final = frozenset({"filter", "payload", "topic", "key", "steps"})
@@ -28,16 +27,13 @@ _READINGS: Final = frozenset(field_names(ForwardConfig)) - {
     "optional",
     "readings",
 }
-PAYLOADS: Final[Mapping[str, type[Any]]] = {
-    payload: flat(payload, ForwardConfig, only=keys, payload=payload)
-    for payload, keys in {
-        "reading": _ANY,
-        "raw": _ANY | {"channel"},
-        "number": _READINGS,
-        "json": frozenset(field_names(ForwardConfig)),
-    }.items()
+PAYLOADS: Final[Mapping[str, frozenset[str]]] = {
+    "reading": _ANY,
+    "raw": _ANY | {"channel"},
+    "number": _READINGS,
+    "json": frozenset(field_names(ForwardConfig)),
 }
-"""The table of each payload: the keys that mean something for it."""
+"""The keys that mean something for each payload."""
 
 _T = TypeVar("_T", ForwardConfig, ForwardReading)
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
@@ -78,24 +74,21 @@ def _check_overlap(source: Source, path: KeyPath, given: object, taken: list[tup
 
 
 def _read(source: Source, path: KeyPath, raw: Mapping[str, Any]) -> ForwardConfig | None:
-    """One table, by its payload. One whose payload doesn't exist is judged as if all keys were allowed."""
+    """One table. One whose payload doesn't exist is judged as if all keys were allowed."""
     payload = raw.get("payload", "reading")
-    kind = PAYLOADS.get(payload, ForwardConfig) if isinstance(payload, str) else ForwardConfig
-    theirs = READING_KEYS if "readings" in raw and payload == "json" else ()
-    for key in [key for key in raw if key in theirs]:
-        source.error((*path, key), "belongs in each of the readings where there are several")
-
-    def unknown(key: str) -> tuple[str, str | None]:
-        where = " or ".join(quote(each) for each, table in PAYLOADS.items() if key in field_names(table))
-        if where:
-            return f"means nothing for payload = {quote(payload)}, only for {where}", None
-        return unknown_key(key, field_names(ForwardConfig))
-
-    given = {key: value for key, value in raw.items() if key not in theirs}
-    table = validate(kind, given, path, source.error, unknown, source.quantities)
-    if table is None:
-        return None
-    return ForwardConfig(**{name: getattr(table, name) for name in field_names(kind)})
+    several = "readings" in raw and payload == "json"
+    allowed = PAYLOADS.get(payload, PAYLOADS["json"]) if isinstance(payload, str) else PAYLOADS["json"]
+    given = dict(raw)
+    for key in PAYLOADS["json"] & given.keys():
+        if several and key in READING_KEYS:
+            source.error((*path, key), "belongs in each of the readings where there are several")
+        elif key not in allowed:
+            where = " or ".join(quote(each) for each, keys in PAYLOADS.items() if key in keys)
+            source.error((*path, key), f"means nothing for payload = {quote(payload)}, only for {where}")
+        else:
+            continue
+        del given[key]
+    return source.model(ForwardConfig, given, path)
 
 
 def _with_range(source: Source, forward: ForwardConfig) -> ForwardConfig:

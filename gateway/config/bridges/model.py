@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from cloud.toml_models import checked
 from drivers.option_docs import Meaning
 from gateway.config import values
 from gateway.config.bridges.steps import Step
@@ -21,7 +22,6 @@ from gateway.config.values import (
     QuantityName,
     Unit,
     UtcOffset,
-    checked,
     refuse,
 )
 

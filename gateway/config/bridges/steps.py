@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import WithJsonSchema
 
+from cloud.toml_models import checked, field_names, read_by
 from cloud.toml_problems import quote
 from cloud.toml_source import leaves
 from cloud.wire.reading_records import ReadingFields
 from drivers.option_docs import Meaning
-from gateway.config.keys import field_names
-from gateway.config.values import checked, path_levels, read_by, refuse
+from gateway.config.values import path_levels, refuse
 
 OWN_FIELDS: Final = frozenset((*ReadingFields.__struct_fields__, "boot", "mono_ms", "cal_expires"))
 """What makes a reading: these can be neither changed nor added."""

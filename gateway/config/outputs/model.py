@@ -8,11 +8,12 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
+from cloud.toml_models import checked
 from cloud.toml_problems import WrongValue, nearest, quote
 from cloud.wire.command_records import ACTIONS, TARGET, WITH_TARGET
 from drivers.option_docs import Meaning
 from drivers.relay import OnOff, RelayOptions
-from gateway.config.values import SensorName, checked
+from gateway.config.values import SensorName
 
 _CONDITION: Final = re.compile(
     r"([\w-]+\.\w+)\s*([<>]=?)\s*([+-]?\d{1,9}(?:\.\d{1,9})?)(?:\s+for\s+(\d{1,5}(?:\.\d{1,3})?)\s*s)?",

@@ -16,7 +16,6 @@ from gateway.config.outputs.model import (
     consequence,
 )
 from gateway.config.source import Source
-from gateway.config.validate import validate
 
 
 def read_actuators(source: Source) -> tuple[ActuatorConfig, ...]:
@@ -24,7 +23,7 @@ def read_actuators(source: Source) -> tuple[ActuatorConfig, ...]:
     first: dict[str, KeyPath] = {}
     found = []
     for path, raw in source.tables("actuator"):
-        given = validate(ActuatorConfig, raw, path, source.error)
+        given = source.model(ActuatorConfig, raw, path)
         if given is None:
             continue
         key = (*path, "name")
@@ -44,7 +43,7 @@ def read_interlocks(
     found = []
     for path, raw in source.tables("interlock"):
         before = source.errors()
-        given = validate(InterlockConfig, raw, path, source.error)
+        given = source.model(InterlockConfig, raw, path)
         if given is None or source.errors() != before:
             continue
         _check_interlock(source, path, given, names, sensors)
