@@ -25,8 +25,7 @@ from cloud.wire.reading_records import (
 from cloud.wire.site_records import SITES_TOPIC
 from gateway.config.bridges.model import ForwardConfig
 from gateway.config.model import Config, KafkaConfig
-from gateway.config.named_files import opens
-from gateway.config.secrets import KINDS, is_reference, read_secret, resolve
+from gateway.config.named_files import KINDS, is_reference, opens, read_secret, resolve
 from gateway.config.source import Source
 from gateway.config.values import LEGAL_TOPIC, PLACEHOLDER, is_kafka_topic
 

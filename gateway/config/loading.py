@@ -10,11 +10,8 @@ from typing import Any, Final, TypeVar
 
 from cloud.toml_problems import ConfigError, KeyPath, Problem, show, unknown_key
 from gateway.config import kafka, sensors
-from gateway.config.board import check_emulated, check_faults, check_replay, read_board
-from gateway.config.bridges.downlinks import read_downlinks
-from gateway.config.bridges.forwards import read_forwards
-from gateway.config.bridges.listeners import read_http, read_mqtt_proxy
 from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
+from gateway.config.bridges.reading import read_downlinks, read_forwards, read_http, read_mqtt_proxy
 from gateway.config.calibration import today
 from gateway.config.model import (
     DEFAULT_OUTBOX,
@@ -29,14 +26,13 @@ from gateway.config.model import (
     StatusConfig,
     UplinkConfig,
 )
-from gateway.config.outputs.model import CommandsConfig
-from gateway.config.outputs.reading import check_commands, read_actuators, read_interlocks
+from gateway.config.named_files import resolve
+from gateway.config.outputs import CommandsConfig, check_commands, read_actuators, read_interlocks
 from gateway.config.quality import read_sections
 from gateway.config.quantities import read_quantities
-from gateway.config.secrets import resolve
 from gateway.config.source import Source
 from gateway.config.values import host_and_port, is_loopback
-from gateway.config.wiring import check_header
+from gateway.config.wiring import check_emulated, check_faults, check_header, check_replay, read_board
 
 _T = TypeVar("_T")
 _Prepare = Callable[[Source, dict[str, Any]], None]

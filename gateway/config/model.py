@@ -28,12 +28,13 @@ from gateway.config.bridges.model import (
     ForwardConfig,
     HttpConfig,
     MqttProxyConfig,
+    Values,
+    new_fields,
 )
-from gateway.config.bridges.steps import Values, new_fields
-from gateway.config.file_watch import NamedFile
-from gateway.config.outputs.model import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
-from gateway.config.quality_rules import QualityRules
+from gateway.config.outputs import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
+from gateway.config.quality import QualityRules
 from gateway.config.quantities import QuantityConfig
+from gateway.config.source import NamedFile
 from gateway.config.values import (
     WHOLE_MS,
     Accuracies,

@@ -17,10 +17,10 @@ from pydantic_core import core_schema
 from cloud.wire.quantities import QUANTITIES
 from drivers.boards.registry import BOARDS
 from drivers.registry import driver_type
-from gateway.config.board import DEFAULT_KIND
-from gateway.config.bridges.forwards import PAYLOADS
+from gateway.config.bridges.reading import PAYLOADS
 from gateway.config.model import ARRAYS, SECTIONS, SensorCommon
-from gateway.config.quality_rules import QualityRules
+from gateway.config.quality import QualityRules
+from gateway.config.wiring import DEFAULT_KIND
 
 Json = dict[str, Any]
 

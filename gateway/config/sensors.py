@@ -16,8 +16,7 @@ from drivers.interface import DriverError
 from drivers.registry import DRIVERS, driver_names, driver_type, guarded
 from gateway.config.calibration import check_calibration, check_datasheet, today, warn_of_calibration
 from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, SensorConfig
-from gateway.config.quality import Sections, read_channels
-from gateway.config.quality_rules import QualityRules
+from gateway.config.quality import QualityRules, Sections, read_channels
 from gateway.config.source import Source
 from gateway.config.wiring import check_needs, check_pairs, check_twins, check_wiring
 

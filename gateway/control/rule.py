@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from gateway.config.outputs.model import InterlockConfig, condition, consequence
+from gateway.config.outputs import InterlockConfig, condition, consequence
 
 State = Literal["unknown", "clear", "held", "stale"]
 UNSURE: Final = ("unknown", "stale")

@@ -16,7 +16,7 @@ from cloud.toml_problems import KeyPath, key_text
 from gateway.config import Config, SensorConfig
 from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
 from gateway.config.model import SiteConfig
-from gateway.config.outputs.model import CommandsConfig
+from gateway.config.outputs import CommandsConfig
 
 RESTART: Final = "systemctl restart fieldgate"
 

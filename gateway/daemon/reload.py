@@ -21,7 +21,7 @@ from cloud.errors import CloudError
 from drivers.interface import BoardError
 from gateway.calibration.history import channel_records
 from gateway.config import Config, Problem, check, located
-from gateway.config.file_watch import FileWatch
+from gateway.config.source import FileWatch
 from gateway.daemon.config_changes import RESTART, Changes, compare
 from gateway.daemon.gateway import Gateway
 from gateway.daemon.snapshot import run_counts

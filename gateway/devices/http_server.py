@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.config.bridges.http import read_tokens
+from gateway.config.bridges.access_files import read_tokens
 from gateway.config.bridges.model import NO_HTTP, HttpConfig
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.http_bodies import Bodies, Place

@@ -9,8 +9,8 @@ from typing import Final
 
 from paho.mqtt.client import topic_matches_sub
 
+from gateway.config.bridges.access_files import StoredPassword, read_access, read_users
 from gateway.config.bridges.model import MqttProxyConfig
-from gateway.config.bridges.mqtt_proxy import StoredPassword, read_access, read_users
 from gateway.status.tokens import Guesses
 
 _MOST_OF_A_PEER: Final = 50

@@ -19,8 +19,7 @@ from cloud.wire.quantities import QUANTITIES, Quantities, kind_field
 from drivers.interface import Channel
 from drivers.running_total import Total, added
 from gateway.clock.repair import mark_unsynced
-from gateway.config.bridges.channel_names import RAW_QUANTITY
-from gateway.config.bridges.model import ForwardConfig
+from gateway.config.bridges.model import RAW_QUANTITY, ForwardConfig
 from gateway.mqtt.kafka_records import KafkaRecords
 from gateway.mqtt.payload import NO_BATCH, AbsentValue, items, measure, parse, unwanted
 from gateway.mqtt.routes import Route, Routes

@@ -14,8 +14,7 @@ from typing import Any, Final
 from paho.mqtt.matcher import MQTTMatcher
 
 from cloud.wire.reading_records import RAW_TOPIC
-from gateway.config.bridges.channel_names import RAW_QUANTITY, channel_name, singles
-from gateway.config.bridges.model import ForwardConfig
+from gateway.config.bridges.model import RAW_QUANTITY, ForwardConfig, channel_name, singles
 from gateway.config.kafka import topic_problem
 from gateway.config.values import EACH, filled, matched, path_levels
 from gateway.mqtt.steps import Change, apply, compiled, hides

@@ -17,7 +17,7 @@ import msgspec
 
 from cloud.wire.fields import load_object
 from cloud.wire.reading_records import InvalidReading
-from gateway.config.bridges.steps import Step
+from gateway.config.bridges.model import Step
 from gateway.config.values import path_levels
 from gateway.mqtt.payload import find, mended
 

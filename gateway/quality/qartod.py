@@ -27,7 +27,7 @@ from typing import Final
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT
 from drivers.interface import Channel
 from gateway.config import BIN_S, QualityRules, SensorConfig
-from gateway.config.quality_rules import OPTIONAL_KEYS
+from gateway.config.quality import OPTIONAL_KEYS
 from gateway.quality.angles import gathered, near
 from gateway.quality.minute_means import SETTLED_AFTER, Bin, MinuteMeans
 from gateway.quality.reasons import range_reasons, worst_flag

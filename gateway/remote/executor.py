@@ -24,7 +24,7 @@ from cloud.wire.command_records import (
 )
 from cloud.wire.fields import InvalidFields, format_time
 from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC
-from gateway.config.outputs.model import CommandsConfig
+from gateway.config.outputs import CommandsConfig
 from gateway.ports import Clock, Record
 from gateway.remote.actions import Action, NotDone
 from gateway.remote.history import FARTHEST_US, History

@@ -18,7 +18,7 @@ from typing import Any, Final
 from cloud.toml_source import leaves
 from cloud.wire.identities import KEY
 from gateway.commands.arguments import CommandError, os_problem
-from gateway.config.secrets import KINDS
+from gateway.config.named_files import KINDS
 from gateway.system.atomic_file import Ownership, write_atomic, write_secret
 
 _HEAD: Final = (

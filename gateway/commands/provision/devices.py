@@ -21,8 +21,7 @@ from typing import Final
 from cloud.wire.reading_records import GATEWAY_ID
 from gateway.commands.arguments import OK, CommandError, os_problem
 from gateway.commands.provision.mosquitto_files import Device, devices_of, hashed
-from gateway.config.bridges.http import read_tokens
-from gateway.config.bridges.mqtt_proxy import read_access, read_users
+from gateway.config.bridges.access_files import read_access, read_tokens, read_users
 from gateway.system.as_owner import as_owner_of
 from gateway.system.atomic_file import Ownership, ownership_of, write_atomic, write_secret
 

@@ -20,7 +20,7 @@ from cloud.toml_problems import KeyPath
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
 from gateway.config.model import ARRAYS, SECTIONS, SensorCommon
-from gateway.config.secrets import is_reference
+from gateway.config.named_files import is_reference
 from gateway.config.values import SECRET
 
 HIDDEN: Final = "(hidden)"

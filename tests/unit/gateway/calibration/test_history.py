@@ -169,9 +169,15 @@ def test_what_the_sensor_reports_of_itself(daemon: Daemon, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         daemon.history.tick(snapshot(descriptions=descriptions))
     (published,) = daemon.published()
-    assert published.reported == {"serial": 179500999999, "self_calibration": True, "note": "a?b", "bad": "nan"}
+    assert published.reported == {
+        "serial": 179500999999,
+        "self_calibration": True,
+        "note": "a?b",
+        "bad": "nan",
+    }
     assert (
-        "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 reported=179500999999" in caplog.text
+        "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 reported=179500999999"
+        in caplog.text
     )
     daemon.history.tick(snapshot(descriptions=descriptions))
     # One that doesn't start reports nothing, and nothing is forgotten.

@@ -17,7 +17,7 @@ from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.bridges.model import DownlinkConfig, DropIf, ForwardConfig
 from gateway.config.model import SECTIONS
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
+from gateway.config.outputs import ActuatorConfig, InterlockConfig
 from gateway.config.quantities import QuantityConfig
 from gateway.config.template import bounds, toml
 

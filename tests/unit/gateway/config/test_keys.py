@@ -17,7 +17,7 @@ from drivers.option_docs import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.bridges.model import DropIf, ForwardConfig, ForwardReading
-from gateway.config.quality_rules import QualityRules
+from gateway.config.quality import QualityRules
 
 SECTIONS: list[type[Any]] = [
     model.GatewayConfig,

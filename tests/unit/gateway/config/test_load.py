@@ -509,8 +509,8 @@ def test_documentation_names_every_key() -> None:
     from drivers.generic.modbus import ModbusRegister
     from drivers.registry import DRIVERS, driver_type
     from gateway.config import model
-    from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
-    from gateway.config.quality_rules import QualityRules
+    from gateway.config.outputs import ActuatorConfig, InterlockConfig
+    from gateway.config.quality import QualityRules
     from gateway.config.quantities import QuantityConfig
 
     pages = ("configure", "sensors", "forward", "simulate")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateway.config import check
-from gateway.config.bridges.mqtt_proxy import read_access, read_users
+from gateway.config.bridges.access_files import read_access, read_users
 from tests.support.config import config_text, write_config
 
 FORWARD = [{"filter": "devices/#"}]

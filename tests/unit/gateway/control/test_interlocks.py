@@ -12,7 +12,7 @@ from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Readi
 from drivers.boards.registry import open_board
 from drivers.boards.simulated import SimulatedOptions
 from drivers.emulation.board import EmulatedBoard
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
+from gateway.config.outputs import ActuatorConfig, InterlockConfig
 from gateway.control.interlocks import Interlocks, NotSwitched
 from gateway.ports import Record
 from tests.support.forwarding import snapshot

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from gateway.config import Config, check, located
-from gateway.config.file_watch import EVERY_S
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
+from gateway.config.outputs import ActuatorConfig, InterlockConfig
+from gateway.config.source import EVERY_S
 from gateway.daemon.config_changes import RESTART, Names, compare
 from gateway.daemon.gateway import ConfigInForce
 from gateway.daemon.reload import Reload

@@ -23,7 +23,7 @@ from hypothesis import given, settings, strategies as st
 
 from cloud.wire.reading_records import encode_reading
 from gateway.config import check
-from gateway.config.bridges.http import read_tokens
+from gateway.config.bridges.access_files import read_tokens
 from gateway.config.bridges.model import HttpConfig
 from gateway.devices import http_bodies, http_server
 from gateway.devices.entry import DeviceEntry

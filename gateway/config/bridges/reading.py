@@ -1,23 +1,46 @@
-"""The ``[[forward]]`` tables: which messages of other devices are forwarded, and as what."""
+"""The ``[[forward]]`` and ``[[downlink]]`` tables, and who may publish to ``[http]`` and ``[mqtt_proxy]``."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cloud.toml_models import field_names
 from cloud.toml_problems import KeyPath, WrongValue, quote
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import READING_TOPIC_PREFIX
-from gateway.config.bridges.channel_names import channel_name, singles
-from gateway.config.bridges.model import READING_KEYS, ForwardConfig, ForwardReading
-from gateway.config.bridges.steps import ALLOWED, STEPS, own_field
+from gateway.config.bridges.access_files import read_access, read_tokens, read_users
+from gateway.config.bridges.model import (
+    ALLOWED,
+    READING_KEYS,
+    STEPS,
+    DownlinkConfig,
+    ForwardConfig,
+    ForwardReading,
+    HttpConfig,
+    MqttProxyConfig,
+    channel_name,
+    own_field,
+    singles,
+)
 from gateway.config.kafka import topic_problem
 from gateway.config.model import GatewayConfig, KafkaConfig, MqttConfig
+from gateway.config.named_files import opens
 from gateway.config.source import Source
-from gateway.config.values import BRACES, EACH, PLACEHOLDER, overlap, path_levels, topic_filter, wildcards
+from gateway.config.values import (
+    BRACES,
+    EACH,
+    PLACEHOLDER,
+    is_loopback,
+    overlap,
+    path_levels,
+    topic_filter,
+    wildcards,
+)
 
 _ANY: Final = frozenset({"filter", "payload", "topic", "key", "steps"})
 _READINGS: Final = frozenset(field_names(ForwardConfig)) - {
@@ -275,3 +298,94 @@ def _check_topic(source: Source, path: KeyPath, template: str, readings: str, *,
         source.warn(
             path, f"doesn't begin with {READING_TOPIC_PREFIX}: only jobs with --topics store these readings"
         )
+
+
+def read_downlinks(
+    source: Source, own: str | None, forwards: Iterable[ForwardConfig]
+) -> tuple[DownlinkConfig, ...]:
+    """The downlinks that could be read; ``own`` is the filter of the gateway's topics, if that is known."""
+    first: dict[str, KeyPath] = {}
+    found = []
+    taken = [*([("the gateway's own topics", own)] if own else ())]
+    taken += [("a [[forward]], which would send it to Kafka again", each.filter) for each in forwards]
+    for path, raw in source.tables("downlink"):
+        before = source.errors()
+        given = source.model(DownlinkConfig, raw, path)
+        if given is None or source.errors() != before:
+            continue
+        key = (*path, "topic")
+        if (known := first.setdefault(given.topic, key)) != key:
+            source.error(
+                key, f"{quote(given.topic)} is that of a [[downlink]] already: line {source.line(known)}"
+            )
+        for owner, other in taken:
+            if overlap(given.filter, other):
+                source.error((*path, "mqtt_topic"), f"may be one of {quote(other)} ({owner})")
+                break
+        found.append(given)
+    return tuple(found)
+
+
+_CERTIFICATE, _KEY = "certificate", "key"
+_Given = TypeVar("_Given", HttpConfig, MqttProxyConfig)
+_Readers = Mapping[str, Callable[[Path], object]]
+_HTTP: Final[_Readers] = {"tokens": read_tokens}
+_PROXY: Final[_Readers] = {"passwords": read_users, "access": read_access}
+
+
+def read_http(source: Source, given: HttpConfig, base_dir: Path) -> HttpConfig:
+    """The section with its files' places; what would let others in, or read along, is an error."""
+    if _lets_others_in(given):
+        if given.tokens is None:
+            source.error(("http", "listen"), "lets other machines in: http.tokens must say which")
+        if given.certificate is None:
+            source.error(
+                ("http", "listen"),
+                "tokens would cross the network in the clear: give http.certificate and key",
+            )
+    return _with_files(source, "http", given, base_dir, _HTTP)
+
+
+def read_mqtt_proxy(source: Source, given: MqttProxyConfig, base_dir: Path) -> MqttProxyConfig:
+    """Checks what ``read_http`` checks."""
+    if _lets_others_in(given):
+        if given.passwords is None:
+            source.error(
+                ("mqtt_proxy", "listen"),
+                "lets other machines in: mqtt_proxy.passwords and access must say which",
+            )
+        if given.certificate is None and not given.plain:
+            source.error(
+                ("mqtt_proxy", "listen"),
+                "passwords would cross the network in the clear: give mqtt_proxy.certificate and key, or set "
+                "plain = true on a network of the mast's own",
+            )
+    _require_both(source, "mqtt_proxy", given, "passwords", "access")
+    return _with_files(source, "mqtt_proxy", given, base_dir, _PROXY)
+
+
+def _lets_others_in(given: HttpConfig | MqttProxyConfig) -> bool:
+    return given.address is not None and not is_loopback(given.address[0])
+
+
+def _require_both(source: Source, section: str, given: object, one: str, other: str) -> None:
+    if (getattr(given, one) is None) != (getattr(given, other) is None):
+        absent = one if getattr(given, one) is None else other
+        source.error((section, absent), f"is required: {one} and {other} go together")
+
+
+def _with_files(source: Source, section: str, given: _Given, base_dir: Path, readers: _Readers) -> _Given:
+    _require_both(source, section, given, _CERTIFICATE, _KEY)
+    files = {
+        name: base_dir / file
+        for name in (*readers, _CERTIFICATE, _KEY)
+        if (file := getattr(given, name)) is not None
+    }
+    if given.address is not None:
+        for name, file in files.items():
+            if opens(source, (section, name), file) and name in readers:
+                try:
+                    readers[name](file)
+                except (OSError, ValueError) as error:
+                    source.error((section, name), str(error), starts=True)
+    return dataclasses.replace(given, **files)
