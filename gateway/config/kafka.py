@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from cloud.toml_models import field_names
 from cloud.toml_problems import KeyPath, is_secret, nearest, quote
 from cloud.toml_source import leaves
 from cloud.wire.channel_records import CHANNELS_TOPIC
@@ -59,13 +58,7 @@ _LOGIN: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.pas
 
 
 def prepare(source: Source, raw: dict[str, Any]) -> None:
-    """Flatten ``properties``, so that dotted and quoted keys are equal; properties elsewhere are errors."""
-    for key in [key for key in raw if key not in field_names(KafkaConfig)]:
-        path, _ = next(leaves({key: raw[key]}, ("kafka",), KINDS))
-        name = ".".join(map(str, path[1:]))
-        if name in REFUSED or not (_property_problem(name, "") or "").startswith(_UNKNOWN):
-            source.error(path, REFUSED.get(name, "belongs in [kafka.properties]"))
-            del raw[key]
+    """Flatten ``properties``, so that dotted and quoted keys are equal."""
     _check_format(source, raw)
     properties = raw.get("properties")
     if isinstance(properties, dict):

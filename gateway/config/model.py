@@ -103,9 +103,6 @@ class SiteConfig:
     valid_from: Annotated[
         Day | None, Meaning("since when that holds, 00:00 UTC; else since the gateway first had it")
     ] = None
-    moved_m: Annotated[
-        float, Ge(50), Le(100_000), Meaning("a GPS fix farther away is a mast that was moved", "m")
-    ] = 500.0
 
     @property
     def position(self) -> tuple[float, float] | None:
@@ -129,7 +126,6 @@ class MqttConfig:
         Secret | None, Meaning('better { credential = "name" } or { file = "…" } than the password itself')
     ] = field(default=None, repr=False)
     home_assistant: Annotated[bool, Meaning("announce each channel to Home Assistant (discovery)")] = False
-    home_assistant_prefix: Annotated[TopicRoot, Meaning("its discovery prefix")] = "homeassistant"
 
     @property
     def login(self) -> tuple[str, str | None] | None:

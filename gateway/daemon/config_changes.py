@@ -28,7 +28,6 @@ _LIVE: Final = frozenset(
         ("mqtt", "username"),
         ("mqtt", "password"),
         ("mqtt", "home_assistant"),
-        ("mqtt", "home_assistant_prefix"),
         ("kafka", "bootstrap_servers"),
         ("kafka", "topic"),
         ("kafka", "properties"),

@@ -39,6 +39,8 @@ _MOST_NAMED: Final = 100
 _MOST_OF_ONE: Final = 16
 """Connections of one address, half of all."""
 _TURN_S: Final = 0.5
+_MAX_BODY: Final = 1 << 20
+"""Bytes of a request, also once it is unpacked."""
 
 
 class HttpServer(BoundedServer):
@@ -50,7 +52,6 @@ class HttpServer(BoundedServer):
         """Listen. Raises OSError."""
         self.readings = readings
         self.entry = entry
-        self.max_body = config.max_body
         self.bodies = Bodies()
         self._counts = counts
         self._counting = threading.Lock()
@@ -158,7 +159,7 @@ class Post(BaseHTTPRequestHandler):
             return None
         try:
             if self._encoding == "gzip":
-                body = unpacked(body, server.max_body)
+                body = unpacked(body, _MAX_BODY)
             found = payloads(body, self.headers.get_content_type())
         except BadBody as error:
             code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if error.too_large else HTTPStatus.BAD_REQUEST
@@ -203,8 +204,8 @@ class Post(BaseHTTPRequestHandler):
         elif self.headers.get_content_type() not in ("application/json", *LINES):
             types = ", ".join(("application/json", *LINES))
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"give a Content-Type: {types}")
-        elif len(length) > 12 or int(length) > self.server.max_body:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {self.server.max_body} bytes")
+        elif len(length) > 12 or int(length) > _MAX_BODY:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {_MAX_BODY} bytes")
         else:
             self._timed.until_s = time.monotonic() + _BODY_S
             try:

@@ -13,17 +13,16 @@ from itertools import permutations
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Le
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
-from cloud.toml_models import checked, field_names, read_by
+from cloud.toml_models import checked, field_names
 from cloud.toml_problems import quote
-from cloud.toml_source import leaves
+from cloud.toml_source import by_dotted_name
 from cloud.wire.reading_records import ReadingFields
 from drivers.option_docs import Meaning
 from gateway.config import values
 from gateway.config.values import (
     WHOLE_MS,
-    Bytes,
     Factor,
     FilePath,
     JsonPath,
@@ -42,18 +41,6 @@ OWN_FIELDS: Final = frozenset((*ReadingFields.__struct_fields__, "boot", "mono_m
 _SCALAR: Final = (str, int, float)
 
 _Paths = TypeVar("_Paths", bound=Collection[str])
-
-
-def _flat(given: Any) -> Any:
-    """A table by dotted paths: what TOML makes of dotted keys is what quoted ones are."""
-    if not isinstance(given, Mapping):
-        return given
-    flat: dict[str, Any] = {}
-    for path, value in leaves(given, (), ()):
-        name = ".".join(map(str, path))
-        refuse((name in flat, f"{quote(name)} is given twice, dotted and quoted"))
-        flat[name] = value
-    return flat
 
 
 def _apart(paths: _Paths) -> _Paths:
@@ -104,12 +91,14 @@ def new_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _Fields = Annotated[tuple[str, ...], checked(_apart)]
-_Table = Annotated[Mapping[str, Any], read_by(_flat), WithJsonSchema({"type": "object"})]
+_Table = Annotated[Mapping[str, Any], BeforeValidator(by_dotted_name), WithJsonSchema({"type": "object"})]
 _Condition = Annotated[
     _Table, checked(_values(_is_condition, "text, a number, true, false, or a list of them"))
 ]
 Values = Annotated[_Table, checked(_values(_is_scalar, "text, a number, true or false"))]
-_Names = Annotated[Mapping[str, str], read_by(_flat), checked(_renamed), WithJsonSchema({"type": "object"})]
+_Names = Annotated[
+    Mapping[str, str], BeforeValidator(by_dotted_name), checked(_renamed), WithJsonSchema({"type": "object"})
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +306,6 @@ class HttpConfig(_Listening):
     ] = None
     certificate: Annotated[FilePath | None, Meaning("PEM, for TLS; other machines need it")] = None
     key: Annotated[FilePath | None, Meaning("the certificate's")] = None
-    max_body: Annotated[
-        Bytes, Ge(1 << 10), Le(16 << 20), Meaning('of a request, also unpacked, such as "1MiB"', "bytes")
-    ] = 1 << 20
 
 
 NO_HTTP: Final = HttpConfig()
@@ -340,9 +326,6 @@ class MqttProxyConfig(_Listening):
     plain: Annotated[bool, Meaning("other machines may connect without TLS, with passwords in the clear")] = (
         False
     )
-    max_packet: Annotated[
-        Bytes, Ge(1 << 10), Le(4 << 20), Meaning('of a message with its topic, such as "1MiB"', "bytes")
-    ] = 1 << 20
     max_clients: Annotated[int, Ge(1), Le(500), Meaning("connections at a time")] = 64
     max_in_flight: Annotated[
         int, Ge(1), Le(10_000), Meaning("unacknowledged messages of a client; further ones wait")
