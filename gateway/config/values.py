@@ -315,7 +315,12 @@ SensorName = Annotated[
     str, _name("A-Za-z0-9_-", 64, "letters, digits, underscores and hyphens"), _text("^[A-Za-z0-9_-]{1,64}$")
 ]
 NotEmpty = Annotated[str, _require(bool, "must not be empty")]
-FilePath = Annotated[Path, _require(lambda path: path != Path(), "must not be empty")]
+FilePath = Annotated[
+    Path,
+    _require(lambda path: path != Path(), "must not be empty"),
+    AfterValidator(lambda path, info: _context(info).base / path),
+]
+"""A relative path starts at the config's directory."""
 Factor = Annotated[float, _require(bool, "must not be 0: every value would be the offset")]
 WHOLE_MS: Final = _require(
     lambda seconds: abs(seconds * 1000 - round(seconds * 1000)) <= 1e-6, "must be whole milliseconds, not {}"

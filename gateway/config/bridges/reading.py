@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -326,15 +325,8 @@ def read_downlinks(
     return tuple(found)
 
 
-_CERTIFICATE, _KEY = "certificate", "key"
-_Given = TypeVar("_Given", HttpConfig, MqttProxyConfig)
-_Readers = Mapping[str, Callable[[Path], object]]
-_HTTP: Final[_Readers] = {"tokens": read_tokens}
-_PROXY: Final[_Readers] = {"passwords": read_users, "access": read_access}
-
-
-def read_http(source: Source, given: HttpConfig, base_dir: Path) -> HttpConfig:
-    """The section with its files' places; what would let others in, or read along, is an error."""
+def check_http(source: Source, given: HttpConfig) -> None:
+    """What would let others in, or read along, is an error."""
     if _lets_others_in(given):
         if given.tokens is None:
             source.error(("http", "listen"), "lets other machines in: http.tokens must say which")
@@ -343,11 +335,11 @@ def read_http(source: Source, given: HttpConfig, base_dir: Path) -> HttpConfig:
                 ("http", "listen"),
                 "tokens would cross the network in the clear: give http.certificate and key",
             )
-    return _with_files(source, "http", given, base_dir, _HTTP)
+    _check_files(source, "http", given, {"tokens": read_tokens})
 
 
-def read_mqtt_proxy(source: Source, given: MqttProxyConfig, base_dir: Path) -> MqttProxyConfig:
-    """Checks what ``read_http`` checks."""
+def check_mqtt_proxy(source: Source, given: MqttProxyConfig) -> None:
+    """Checks what ``check_http`` checks."""
     if _lets_others_in(given):
         if given.passwords is None:
             source.error(
@@ -361,7 +353,7 @@ def read_mqtt_proxy(source: Source, given: MqttProxyConfig, base_dir: Path) -> M
                 "plain = true on a network of the mast's own",
             )
     _require_both(source, "mqtt_proxy", given, "passwords", "access")
-    return _with_files(source, "mqtt_proxy", given, base_dir, _PROXY)
+    _check_files(source, "mqtt_proxy", given, {"passwords": read_users, "access": read_access})
 
 
 def _lets_others_in(given: HttpConfig | MqttProxyConfig) -> bool:
@@ -374,18 +366,20 @@ def _require_both(source: Source, section: str, given: object, one: str, other: 
         source.error((section, absent), f"is required: {one} and {other} go together")
 
 
-def _with_files(source: Source, section: str, given: _Given, base_dir: Path, readers: _Readers) -> _Given:
-    _require_both(source, section, given, _CERTIFICATE, _KEY)
-    files = {
-        name: base_dir / file
-        for name in (*readers, _CERTIFICATE, _KEY)
-        if (file := getattr(given, name)) is not None
-    }
-    if given.address is not None:
-        for name, file in files.items():
-            if opens(source, (section, name), file) and name in readers:
-                try:
-                    readers[name](file)
-                except (OSError, ValueError) as error:
-                    source.error((section, name), str(error), starts=True)
-    return dataclasses.replace(given, **files)
+def _check_files(
+    source: Source,
+    section: str,
+    given: HttpConfig | MqttProxyConfig,
+    readers: Mapping[str, Callable[[Path], object]],
+) -> None:
+    """Files that can't be opened, or in which a line is wrong."""
+    _require_both(source, section, given, "certificate", "key")
+    for name in (*readers, "certificate", "key"):
+        file: Path | None = getattr(given, name)
+        if given.address is None or file is None:
+            continue
+        if opens(source, (section, name), file) and name in readers:
+            try:
+                readers[name](file)
+            except (OSError, ValueError) as error:
+                source.error((section, name), str(error), starts=True)
