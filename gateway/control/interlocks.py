@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from cloud.wire.reading_records import GOOD, NOT_EVALUATED, Reading
 from drivers.interface import Board, DriverError
 from drivers.relay import WORDS, Relay
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig, condition, consequence
+from gateway.config.outputs import ActuatorConfig, InterlockConfig, condition, consequence
 from gateway.ports import Record, Snapshot
 
 State = Literal["unknown", "clear", "held", "stale"]

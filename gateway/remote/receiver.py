@@ -38,7 +38,7 @@ from cloud.wire.command_records import (
 from cloud.wire.fields import InvalidFields, format_time
 from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC
 from gateway.config import Config
-from gateway.config.outputs.model import CommandsConfig
+from gateway.config.outputs import CommandsConfig
 from gateway.ports import Clock, Record, Snapshot
 from gateway.remote.actions import Action, NotDone
 from gateway.remote.kafka_thread import TURN_S, KafkaThread

@@ -22,8 +22,10 @@ log = logging.getLogger(__name__)
 _FOR_S: Final = 300.0
 _FIXES: Final = 5
 """So long, and so many of them, fixes must agree: single ones are hundreds of metres off at times."""
+MOVED_M: Final = 500.0
+"""Fixes that far from the site's place are those of a mast that was moved."""
 _BACK: Final = 0.8
-"""A mast that was moved is back within this part of ``moved_m``: fixes at the limit announce nothing."""
+"""A mast that was moved is back within this part of that: fixes at the limit announce nothing."""
 
 _State = tuple[tuple[float, float] | None, float | None]
 
@@ -71,7 +73,7 @@ class SiteWatch:
         moved = self.moved_m is not None
         if moved:
             self.moved_m = away_m
-        if (away_m > site.moved_m * (_BACK if moved else 1.0)) == moved:
+        if (away_m > MOVED_M * (_BACK if moved else 1.0)) == moved:
             self._begun_s = None
             return
         if self._begun_s is None:
@@ -88,7 +90,7 @@ class SiteWatch:
 
     def _report(self, what: str, reading: Reading, away_m: int) -> None:
         if what == "moved":
-            log.warning("event=site.moved distance_m=%d moved_m=%g", away_m, self._config().site.moved_m)
+            log.warning("event=site.moved distance_m=%d", away_m)
         else:
             log.info("event=site.back distance_m=%d", away_m)
         position = {"latitude": reading.latitude, "longitude": reading.longitude}

@@ -7,7 +7,7 @@ from typing import Any
 
 from drivers.interface import Board, DriverError
 from gateway.commands.doctor.findings import Finding
-from gateway.config.outputs.model import ActuatorConfig, condition
+from gateway.config.outputs import ActuatorConfig, condition
 from gateway.control.interlocks import UNSURE
 
 

@@ -28,7 +28,7 @@ from gateway.calibration.history import history_path
 from gateway.commands.support.bundle import Part
 from gateway.commands.support.redaction import shown_config, shown_entry, values_in
 from gateway.config import Config, check
-from gateway.config.secrets import is_reference, read_secret
+from gateway.config.named_files import is_reference, read_secret
 from gateway.config.source import Source
 from gateway.status.client import NoStatus, fetch, listen_address
 from gateway.system.host import installed_version, throttled_bits, vitals

@@ -15,15 +15,12 @@ from dataclasses import is_dataclass
 from typing import Any, Final, get_args
 from urllib.parse import unquote, unquote_plus
 
+from cloud.toml_models import keys_of
 from cloud.toml_problems import KeyPath
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
-from gateway.config.bridges.model import DownlinkConfig, ForwardConfig
-from gateway.config.keys import keys_of
-from gateway.config.model import SECTIONS, SensorCommon
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
-from gateway.config.quantities import QuantityConfig
-from gateway.config.secrets import is_reference
+from gateway.config.model import ARRAYS, SECTIONS, SensorCommon
+from gateway.config.named_files import is_reference
 from gateway.config.values import SECRET
 
 HIDDEN: Final = "(hidden)"
@@ -34,13 +31,6 @@ _HIDDEN_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "site": frozenset({"name", "owner"}),
 }
 """Hidden though their types make no secrets of them."""
-_TABLES: Final[Mapping[str, type[Any]]] = {
-    "forward": ForwardConfig,
-    "downlink": DownlinkConfig,
-    "quantity": QuantityConfig,
-    "actuator": ActuatorConfig,
-    "interlock": InterlockConfig,
-}
 _OWN_WORDS: Final = frozenset({"set", "where", "unless"})
 """Keys whose tables have fields of a device's messages."""
 _NAME: Final = re.compile(r"[\w.-]{1,80}")
@@ -141,11 +131,8 @@ def _keys_of(section: str, table: Mapping[str, Any]) -> frozenset[str]:
     if section == "board":
         kind = table.get("kind", "raspberry-pi")
         return frozenset(("kind", *(_open_names(BOARDS[kind]) if kind in BOARDS else ())))
-    if section in _TABLES:
-        return frozenset(_open_names(_TABLES[section]))
-    if section not in SECTIONS:
-        return frozenset()
-    return frozenset(_open_names(SECTIONS[section])) - _HIDDEN_KEYS.get(section, frozenset())
+    kind = SECTIONS.get(section) or ARRAYS.get(section)
+    return frozenset(_open_names(kind) if kind else ()) - _HIDDEN_KEYS.get(section, frozenset())
 
 
 def _open_names(kind: type[Any]) -> tuple[str, ...]:

@@ -20,10 +20,10 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from cloud.toml_models import keys_of, tables_of
 from gateway.commands.support.bundle import MAX_BYTES, MAX_PART_BYTES, Part, archive, files_of
 from gateway.commands.support.parts import Request, _part, gathered
 from gateway.commands.support.redaction import HIDDEN, Redactor, shown_config, shown_entry
-from gateway.config.keys import keys_of, table_of
 from gateway.config.model import SECTIONS
 from gateway.config.values import SECRET
 from tests.support.config import baro, config_text, write_config
@@ -332,8 +332,8 @@ def _secrets(kind: type[Any], *path: str) -> Iterator[tuple[str, ...]]:
     for key in keys_of(kind):
         if str(SECRET) in str(key.hint):
             yield (*path, key.name)
-        elif (table := table_of(key.hint)) is not None:
-            yield from _secrets(table, *path, key.name)
+        elif len(tables := tables_of(key.hint)) == 1:
+            yield from _secrets(tables[0], *path, key.name)
 
 
 _ALL_SECRETS: Final = tuple(place for name, kind in SECTIONS.items() for place in _secrets(kind, name))

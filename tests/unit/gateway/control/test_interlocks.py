@@ -11,7 +11,7 @@ import pytest
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Reading
 from drivers.boards.registry import SimulatedOptions, open_board
 from drivers.emulation.board import EmulatedBoard
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
+from gateway.config.outputs import ActuatorConfig, InterlockConfig
 from gateway.control.interlocks import Interlocks, NotSwitched
 from gateway.ports import Record
 from tests.support.forwarding import snapshot

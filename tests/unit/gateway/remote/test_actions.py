@@ -10,7 +10,7 @@ import pytest
 
 from cloud.wire.command_records import Command
 from gateway.config import ConfigError, load
-from gateway.config.outputs.model import NO_COMMANDS
+from gateway.config.outputs import NO_COMMANDS
 from gateway.control.interlocks import NotSwitched
 from gateway.remote.actions import Action, NotDone, interval, publish, read, reload, self_test, switch
 from tests.support.config import config_text, cup, write_config

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from cloud.wire.command_records import ACTIONS, parse_result
 from cloud.wire.fields import InvalidFields
 from gateway.config import load
-from gateway.config.outputs.model import CommandsConfig
+from gateway.config.outputs import CommandsConfig
 from gateway.remote.actions import Action, interval, publish, read, reload, self_test, switch
 from tests.support.any_json import VALUES
 from tests.support.config import config_text, cup, write_config

@@ -192,10 +192,6 @@ def test_any_receiver_with_a_fix_will_do() -> None:
     assert mast.fixes(2000, 400) == [("site-moved", 2000)]
 
 
-def test_the_distance_is_configured() -> None:
-    assert Mast(replace(SITE, moved_m=3000.0)).fixes(2900, 1000) == []
-
-
 def test_a_dead_receivers_last_fix_counts_once() -> None:
     mast = Mast()
     mast.fixes(2000, 4)
