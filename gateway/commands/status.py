@@ -12,12 +12,12 @@ from typing import Any
 
 from rich.console import Console
 
-from gateway.commands.arguments import CONFIG_PATH, OK, CommandError, add_json
+from cloud.command_line import CONFIG_PATH, OK, CommandError, add_json
+from cloud.values import duration_text
 from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, SLOW_UPLINK, TAKEN_OVER
 from gateway.commands.doctor.traffic import counts_text, downlink_text, http_text
 from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.status.client import NoStatus, fetch, listen_address
-from gateway.system.times import duration_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.lake is not None or arguments.cloud is not None:
         if find_spec("duckdb") is None:
             raise CommandError("a lake's accounts need the extra 'analyst': pip install 'fieldgate[analyst]'")
-        from gateway.commands import accounts
+        from cloud.operate import accounts
 
         return accounts.run(arguments)
     if arguments.gateway:

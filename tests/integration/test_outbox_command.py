@@ -20,9 +20,9 @@ from zstandard import ZstdCompressor
 
 from buffer import blocks
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
+from cloud.operate.identity import IdentityTopic
 from cloud.wire.channel_records import parse_channel
 from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord, Step
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, EVENTS_TOPIC, RUNS_TOPIC

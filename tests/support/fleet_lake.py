@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud.masts.reading import LakeReader
+from cloud.lake.reader import LakeReader
 from spark_jobs.platform import schemas
 from spark_jobs.platform.schemas import Table
 

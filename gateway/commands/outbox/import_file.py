@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from buffer.reader import OutboxReader
+from cloud.command_line import FAILED, OK
 from cloud.errors import CloudError
-from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.roles import SENT
 from cloud.kafka.topic_scan import COMPACTED, rank, read_furthest
+from cloud.operate.identity import IdentityTopic
+from cloud.terminal import ShowProgress, progress_bar
 from cloud.wire.identities import IdentityRecord, claimed_gateway
 from cloud.wire.reading_records import STATUS_TOPIC
-from gateway.clock.repair import UNREPAIRED
-from gateway.commands.arguments import FAILED, OK
-from gateway.commands.progress_bar import ShowProgress, progress_bar
+from gateway.clock.hold import UNREPAIRED
 from gateway.config import Config
 from gateway.config.kafka import destinations
 from gateway.forwarding.records import from_bytes

@@ -18,10 +18,8 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from cloud.importing.command import run as import_files
-from cloud.lake.checkpoints import Progress, read_progress
+from cloud.dashboard.behind import Progress, read_progress
 from cloud.lake.object_store import for_delta_rs
-from cloud.lake.query import run as query
 from cloud.lake.tables import LakeError, open_lake
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port
@@ -40,6 +38,7 @@ from tests.spark.jobs.test_replay import produce
 from tests.spark.programs import QUICK, Program
 from tests.spark.records import reading
 from tests.spark.shown import shown
+from tests.support.commands import import_files, query
 from tests.support.logger_files import file_in, lines, mapping_in
 from tests.support.s3 import SECRET, Keys, Moto
 

@@ -20,10 +20,9 @@ from pyspark.sql import SparkSession
 
 from cloud.config import load
 from cloud.errors import CloudError
-from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.topic_scan import read_furthest
-from cloud.lake.query import run as run_query
 from cloud.local.process import free_port
+from cloud.operate.identity import IdentityTopic
 from cloud.wire.identities import IdentityRecord, Step, gateway_key
 from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
@@ -34,6 +33,7 @@ from tests.spark.records import reading
 from tests.spark.running import QUICK_JAVA, QUICK_PLANS
 from tests.spark.shown import shown
 from tests.support.accounts import read_accounts
+from tests.support.commands import query as run_query
 from tests.support.config import config_text, cup
 from tests.support.mast import records, run_gateway
 from tests.support.secured_kafka import SecuredBroker

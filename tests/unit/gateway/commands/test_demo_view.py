@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from gateway.commands.demo.accounting import Observation, RunCounts, TableCounts, missing
-from gateway.commands.demo.supervision import State
+from gateway.commands.demo.layout import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
 
 NOW = datetime(2026, 11, 21, 7, 35, 2, tzinfo=UTC)
@@ -56,8 +56,7 @@ SEEN = Observation(
 
 def picture(**changes: Any) -> Picture:
     states = {"jobs": State.STARTING, "mosquitto": State.UP, "kafka": State.DOWN, "gateway": State.UP}
-    restarts = {"jobs": 0, "mosquitto": 0, "kafka": 2, "gateway": 0}
-    whole = Picture("mast-07", "sampling", 65.0, states, restarts, SEEN, True, ("Tables: here",))
+    whole = Picture("mast-07", "sampling", 65.0, states, SEEN, True, ("Tables: here",))
     return replace(whole, **changes)
 
 
@@ -80,7 +79,7 @@ def test_the_picture() -> None:
     lines = drawn(picture())
     assert lines[0].startswith("fieldgate demo mast-07  sampling")
     assert lines[0].endswith("01:05  Ctrl-C stops")
-    assert lines[1] == "jobs starting   mosquitto up   kafka down (restarts 2)   gateway up"
+    assert lines[1] == "jobs starting   mosquitto up   kafka down   gateway up"
     assert lines[2] == "10.0 readings/s, sampled 80, in flight 0, uplink healthy, outbox 0"
     assert lines[3] == "Kafka 120 records; tables: readings 110, statistics 4, alerts 1, quarantine 9"
     assert lines[4] == "Relays: heater off; commands: done 2, EXPIRED 1"
@@ -113,7 +112,7 @@ def test_it_fits_the_terminal(channels: int, left_out: int) -> None:
 
 def test_before_anything_answers() -> None:
     down = {"jobs": State.STARTING, "gateway": State.WAITING}
-    lines = drawn(picture(seen=Observation(), states=down, restarts=dict.fromkeys(down, 0)))
+    lines = drawn(picture(seen=Observation(), states=down))
     assert lines[2:4] == [
         "No gateway yet.",
         "Kafka – records; tables: readings 0, statistics 0, alerts 0, quarantine 0",

@@ -11,17 +11,15 @@ from typing import Final
 
 import pytest
 
+from cloud.command_line import CommandError
 from cloud.errors import Undelivered
 from cloud.kafka.producer import KafkaSink
 from cloud.wire.channel_records import CHANNELS_TOPIC, parse_channel
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC, Reading, parse_reading
 from cloud.wire.site_records import SITES_TOPIC, parse_site
 from cloud.wire.status_records import parse_status
-from gateway.commands.arguments import CommandError
-from gateway.commands.demo.options import MAST
-from gateway.commands.simulate.command import Sending
-from gateway.commands.simulate.fleet import Fleet
-from gateway.commands.simulate.story import FAULTS, tell
+from gateway.commands.demo.layout import MAST
+from gateway.commands.simulate import FAULTS, Fleet, Sending, tell
 from gateway.config import load
 from gateway.ports import REPLAYED, Record
 from tests.support.accounts import Accounts
