@@ -166,14 +166,6 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def not_negative(text: str) -> float:
-    """A finite number, 0 or above."""
-    with suppress(ValueError):
-        if 0 <= (number := float(text)) < float("inf"):
-            return number
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
-
-
 def positive(text: str) -> float:
     """A finite number above 0."""
     with suppress(ValueError):

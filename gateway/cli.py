@@ -64,8 +64,7 @@ COMMANDS: Final = {
         "gateway.commands.support.command", "logs, config and findings in one file, without secrets"
     ),
     "status": Command(
-        "gateway.commands.status",
-        "what the daemon does; with --bootstrap-servers what became of all readings",
+        "gateway.commands.status", "what the daemon does; with --lake what became of all readings"
     ),
     "phone": Command(
         "gateway.commands.phone", "open the status page to a phone for an hour: a QR code with its address"
@@ -84,7 +83,7 @@ COMMANDS: Final = {
         "gateway.commands.self_report", "how the mast is, as an event and a line; each day by a timer"
     ),
     "uplink": Command(
-        "gateway.commands.uplink.command", "reset the modem or reboot when Kafka has been away for long"
+        "gateway.commands.uplink", "reset the modem or reboot when Kafka has been away for long"
     ),
     "outbox": Command(
         "gateway.commands.outbox.command", "stats, export, import, drain of what waits on this machine"
@@ -110,9 +109,7 @@ COMMANDS: Final = {
     ),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
     "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
-    "simulate": Command(
-        "gateway.commands.simulate.command", "the past days of a fleet that never was, into Kafka"
-    ),
+    "simulate": Command("gateway.commands.simulate", "the past days of a fleet that never was, into Kafka"),
     "demo": Command(
         "gateway.commands.demo.command", "everything on this machine, with a live view", ("spark", "analyst")
     ),

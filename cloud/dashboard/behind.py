@@ -18,7 +18,7 @@ from pyarrow import fs
 from cloud.config import CloudConfig, StoreConfig
 from cloud.dashboard.frame import card, is_open, missing, table
 from cloud.errors import CloudError
-from cloud.kafka.end_offsets import Unread, unread
+from cloud.kafka.topic_scan import Unread, unread
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words, is_s3
 from cloud.lake.reader import Frame
 from cloud.lake.tables import LakeError, Lakes

@@ -139,7 +139,7 @@ def _live(config: CloudConfig) -> LiveReadings | None:
     if "servers" not in config.kafka.model_fields_set or not config.dashboard.live:
         return None
     from cloud.dashboard.live import SINCE_S, LiveReadings
-    from cloud.kafka.tail import Tail
+    from cloud.kafka.topic_scan import Tail
     from cloud.registry import Registry, RegistrySchemas
 
     access = config.schema_registry.access()

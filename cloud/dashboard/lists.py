@@ -12,6 +12,7 @@ from cloud.dashboard.frame import around, card, is_open, missing, page, table as
 from cloud.errors import CloudError
 from cloud.lake.mast import DEVIATING
 from cloud.lake.reader import Frame, LakeReader, Missing
+from cloud.operate.accounts import balance
 
 RUNS: Final = """SELECT gateway, run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at,
     try_cast(list_sum(map_values(last_seq)) AS BIGINT) AS sampled, in_flight, outbox_records,
@@ -40,32 +41,6 @@ _TABLES: Final = {
 """Those whose rows say when they were written, of large ones the rows of the newest two days.
 
 Not readings: they are too many, and ``presence`` has their newest."""
-
-
-def balance(reader: LakeReader) -> Frame:
-    """What became of all that each mast has numbered: the rest of it is in the lake.
-
-    Without run records or counts the rest is null. Raises Missing, LakeError.
-    """
-    sampled = dict(
-        reader.read(
-            "runs",
-            "SELECT gateway, try_cast(sum(list_sum(map_values(last_seq))) AS BIGINT) FROM runs GROUP BY ALL",
-        ).rows
-    )
-    missing = reader.read(
-        "presence",
-        # What many runs claim together may be more than a BIGINT holds: then it isn't known.
-        "SELECT gateway, try_cast(sum(pending) AS BIGINT), "
-        "try_cast(sum(announced) AS BIGINT), try_cast(sum(lost) AS BIGINT) "
-        "FROM presence GROUP BY ALL ORDER BY sum(lost) DESC, gateway",
-    )
-    rows = []
-    for gateway, *counts in missing.rows:
-        total = sampled.get(gateway)
-        is_known = total is not None and None not in counts
-        rows.append((gateway, total, total - sum(counts) if is_known else None, *counts))
-    return Frame(("gateway", "sampled", "stored_or_quarantined", "waiting", "dropped", "lost"), rows)
 
 
 def freshness(reader: LakeReader) -> Frame:

@@ -16,8 +16,7 @@ from cloud.importing.guess import guessed
 from cloud.importing.importer import Importer, Outcome, day_of
 from cloud.importing.lines import header_of
 from cloud.importing.logger_file import Rows
-from cloud.importing.mapping import Mapping, load_mapping
-from cloud.importing.presets import FOLDER, described
+from cloud.importing.mapping import FOLDER, Mapping, described, load_mapping
 from cloud.importing.tables import LakeTables
 from cloud.importing.values import converted, figures_of
 from cloud.lake.query import add_lake, named_lakes

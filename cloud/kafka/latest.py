@@ -1,4 +1,4 @@
-"""The newest reading of each channel and some values before it, for whoever watches. One thread uses it."""
+"""The newest readings of each channel, for people who watch: one thread uses it."""
 
 from __future__ import annotations
 

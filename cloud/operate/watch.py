@@ -37,7 +37,7 @@ from cloud.wire.fields import format_time
 from cloud.wire.reading_records import Reading
 
 if TYPE_CHECKING:
-    from cloud.kafka.tail import Tail
+    from cloud.kafka.topic_scan import Tail
 
 _Arrived = tuple[Reading, int]
 """With Kafka's time, microseconds since the epoch."""
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Until interrupted. Raises CloudError, ConfigError, CommandError."""
-    from cloud.kafka.tail import Tail
+    from cloud.kafka.topic_scan import Tail
 
     servers, properties, prefix = kafka_of(arguments)
     if servers is None:

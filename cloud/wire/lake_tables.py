@@ -1,6 +1,6 @@
 """The lake's tables that both the jobs and ``fieldgate import`` write: columns, keys, how they are stored.
 
-Types are words, which each writer has its own type for: Spark's in ``spark_jobs.schemas``, Arrow's in
+Types are words, which each writer translates: to Spark's in ``spark_jobs.platform.schemas``, to Arrow's in
 ``cloud.importing.tables``. Pure.
 """
 

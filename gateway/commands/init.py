@@ -9,9 +9,7 @@ import re
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +17,9 @@ from cloud.command_line import OK, USAGE, CommandError, add_list, fail, os_probl
 from cloud.operate.access_file import IDENTITY, PLACES, TOO_DEEP, Access, line_of, properties_of, read_access
 from cloud.toml_problems import nearest
 from drivers.interface import DriverError
-from drivers.registry import driver_names, driver_type
+from drivers.registry import driver_type
 from gateway.config import Problem, check
-from gateway.config.keys import field_names, keys_of
+from gateway.config.keys import field_names
 from gateway.config.model import SensorCommon
 from gateway.config.source import PLACEHOLDER
 from gateway.config.template import Answers, Wanted, render
@@ -33,14 +31,9 @@ _BRACKETS: Final = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{(?:[^{}]|\{[^{}]*\})*\}"
 _DRIVER_END: Final = re.compile("[:,]")
 _PART: Final = re.compile(rf"""(?:"[^"]*"|'[^']*'|{_BRACKETS}|[^,])+""")
 
-Prompt = Callable[[str], str]
-"""Prints a question and returns the answer, empty where there is none. Raises EOFError."""
-Put = Callable[[Answers, str], Answers]
-"""The answers with one more, of a text."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is given of the gateway; without an id or a sensor a terminal prompts for it."""
+    """What is given of the gateway: the rest is marked in the file, to be filled in."""
     parser.add_argument("--id", metavar="ID", help="this gateway's, such as mast-07")
     meaning = "e.g. cup-50m-a=hall-anemometer:17,height_m=50 or baro=bp20"
     add_list(parser, "--sensor", "sensors", "NAME=DRIVER[:PIN][,KEY=VALUE…]", meaning)
@@ -72,7 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
     if target != STDOUT and os.path.lexists(target):
         raise CommandError(f"{target} is there already: nothing written; name another with -o")
-    prompt = terminal()
     try:
         if access is not None:
             if (
@@ -84,10 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
                     f"{arguments.access} has id and Kafka of {access.gateway_id}, for a file (-o)"
                 )
             arguments.id, arguments.kafka = access.gateway_id, access.servers
-        if prompt is not None and not arguments.sensors and arguments.id is None:
-            answers = prompted(prompt, arguments.board)
-        else:
-            answers = given(arguments)
+        answers = given(arguments)
         if access is not None and (key := access.identity(target.parent)) is not None:
             answers = _with(answers, "gateway", identity_key=key)
         if access is not None and access.prefix:
@@ -95,8 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
         text = render(answers)
     except (ValueError, DriverError) as error:
         return fail(error, USAGE)
-    except (EOFError, KeyboardInterrupt):
-        raise CommandError("nothing written") from None
     problems = problems_of(text)
     if wrong := _mistakes(problems):
         raise CommandError("\n".join((*wrong, "nothing written")))
@@ -202,83 +189,8 @@ def wanted(text: str) -> Wanted:
     return Wanted(name, driver, keys)
 
 
-def prompted(prompt: Prompt, board: str) -> Answers:
-    """The answers of a person at the terminal, each repeated until it is right. Raises EOFError."""
-    take = partial(_taken, prompt)
-    answers = Answers(PLACEHOLDER, board)
-    answers = take("id of this gateway, such as mast-07", answers, _with_id)
-    if board == "raspberry-pi":
-        answers = take("Kafka, as host:port", answers, _in_section("kafka", "bootstrap_servers"))
-    # Each needs the other, which comes next.
-    latitude = _in_section("gateway", "latitude", longitude=PLACEHOLDER)
-    answers = take("latitude in decimal degrees", answers, latitude)
-    longitude = _in_section("gateway", "longitude", latitude=PLACEHOLDER)
-    answers = take("longitude in decimal degrees", answers, longitude)
-    if "longitude" in answers.given.get("gateway", {}):
-        answers = take("name of the site", answers, _in_section("site", "name"))
-        question = "local time less UTC there, all year, such as +05:45"
-        answers = take(question, answers, _in_section("site", "utc_offset"))
-    drivers = ", ".join(driver_names())
-    while True:
-        which = "next" if answers.sensors else "first"
-        question = f"driver of the {which} sensor ({drivers}; empty: no more)"
-        with_sensor = take(question, answers, _with_driver)
-        if with_sensor is answers:
-            return answers
-        example = with_sensor.sensors[-1].driver.split("-")[-1] + "-50m"
-        answers = take(f"its name, such as {example}", with_sensor, _in_sensor("name"))
-        for key in keys_of(driver_type(answers.sensors[-1].driver).options):
-            if key.required:
-                question = ", ".join(filter(None, (f"its {key.name}", key.meaning.description)))
-                answers = take(question, answers, _in_sensor(key.name))
-
-
-def _taken(prompt: Prompt, question: str, answers: Answers, put: Put) -> Answers:
-    """The answers with this one, repeated while check refuses it; unchanged for an empty one."""
-    while text := prompt(f"{question}: "):
-        try:
-            changed = put(answers, text)
-            wrong = _mistakes(problems_of(render(changed)))
-        except (ValueError, DriverError) as error:
-            wrong = [str(error)]
-        if not wrong:
-            return changed
-        print("\n".join(wrong))
-    return answers
-
-
-def _with_id(answers: Answers, text: str) -> Answers:
-    return replace(answers, gateway_id=text)
-
-
 def _with(answers: Answers, section: str, **keys: object) -> Answers:
     return replace(answers, given={**answers.given, section: {**answers.given.get(section, {}), **keys}})
-
-
-def _in_section(section: str, key: str, **missing: str) -> Put:
-    def put(answers: Answers, text: str) -> Answers:
-        keys = {**missing, **answers.given.get(section, {}), key: override(f"{key}={text}")[1]}
-        return replace(answers, given={**answers.given, section: keys})
-
-    return put
-
-
-def _with_driver(answers: Answers, text: str) -> Answers:
-    return replace(answers, sensors=(*answers.sensors, Wanted(f"sensor-{len(answers.sensors) + 1}", text)))
-
-
-def _in_sensor(key: str) -> Put:
-    """Puts a key of the last sensor, or its name."""
-
-    def put(answers: Answers, text: str) -> Answers:
-        *others, sensor = answers.sensors
-        if key == "name":
-            changed = replace(sensor, name=text)
-        else:
-            changed = replace(sensor, given={**sensor.given, key: override(f"{key}={text}")[1]})
-        return replace(answers, sensors=(*others, changed))
-
-    return put
 
 
 def _mistakes(problems: tuple[Problem, ...]) -> list[str]:
@@ -296,8 +208,3 @@ def problems_of(text: str) -> tuple[Problem, ...]:
         path = Path(directory) / "gateway.toml"
         path.write_text(text, encoding="utf-8")
         return check(path)[1]
-
-
-def terminal() -> Prompt | None:
-    """Questions at the terminal; None where there is none."""
-    return input if sys.stdin.isatty() and sys.stdout.isatty() else None

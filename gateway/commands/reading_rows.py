@@ -15,7 +15,7 @@ from cloud.terminal import age_text, clock_text, plain_table, quality_text
 from cloud.wire.reading_records import FAIL, MISSING, Reading
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
-from gateway.quality.reasons import REASONS
+from gateway.quality.qartod import REASONS
 from gateway.sampling.last_readings import reading_fields
 
 _NARROW: Final = 80

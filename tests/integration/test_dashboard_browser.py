@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 from cloud.lake.cleaning import marks
 from cloud.local.process import free_port
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.integration.test_dashboard_commands import fill, press
 from tests.support.browser import Chromium, Page
 from tests.support.commands import dashboard as run

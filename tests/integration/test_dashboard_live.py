@@ -16,7 +16,7 @@ from cloud.dashboard.behind import behind_of
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader, LiveReadings
 from cloud.kafka.provision import provision_topics
-from cloud.kafka.tail import Tail
+from cloud.kafka.topic_scan import Tail
 from cloud.lake.reader import Frame, LakeReader
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key

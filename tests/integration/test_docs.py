@@ -31,8 +31,8 @@ from cloud.wire.status_records import parse_status
 from gateway.cli import COMMANDS, parser_of
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import check
-from spark_jobs.errors import SettingsError
-from spark_jobs.settings import parse_command, parse_run
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.settings import parse_command, parse_run
 from tests.support.mast import records
 from tests.support.servers import eventually
 

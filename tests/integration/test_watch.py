@@ -20,7 +20,7 @@ from rich.console import Console
 
 from cloud.errors import CloudError
 from cloud.kafka.latest import Latest, sparkline
-from cloud.kafka.tail import Tail
+from cloud.kafka.topic_scan import Tail
 from cloud.operate.watch import _Table
 from cloud.operate.window import Window
 from cloud.wire.reading_records import Reading, encode_reading

@@ -24,7 +24,7 @@ from cloud.dashboard.live import LiveReader
 from cloud.dashboard.views import Request, open_view
 from cloud.lake.numbers import series, summary
 from cloud.lake.reader import LakeReader
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from spark_jobs.transforms.mast_values import MountedChannel, mast_values
 from tests.support.commands import import_files as run
 from tests.support.fleet_lake import write

@@ -19,7 +19,7 @@ from typing import Final
 
 from cloud.command_line import CommandError
 from gateway.config.calibration import today
-from gateway.system.interfaces import interfaces, reachable
+from gateway.system.host import interfaces, reachable
 
 _PLACE: Final = PurePosixPath("etc/mosquitto")
 AUTHORITY: Final = _PLACE / "fieldgate-ca.pem"

@@ -31,8 +31,7 @@ from gateway.config import Config, check
 from gateway.config.secrets import is_reference, read_secret
 from gateway.config.source import Source
 from gateway.status.client import NoStatus, fetch, listen_address
-from gateway.system.host import installed_version, vitals
-from gateway.system.supply import throttled_bits
+from gateway.system.host import installed_version, throttled_bits, vitals
 
 try:
     from systemd.journal import Reader

@@ -18,7 +18,7 @@ from cloud.errors import CloudError
 from cloud.lake.mast import details
 from cloud.lake.numbers import summary
 from cloud.lake.reader import Frame, LakeReader
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.commands import import_files as run
 from tests.support.fleet_lake import reader_of, write
 from tests.support.logger_files import MAPPING, file_in, lines, mapping_in

@@ -19,7 +19,7 @@ from cloud.dashboard.views import Request, open_view
 from cloud.lake.mast import details
 from cloud.lake.numbers import CHARTS, View, summary
 from cloud.lake.reader import Frame, LakeReader
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write, write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)

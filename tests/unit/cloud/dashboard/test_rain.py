@@ -13,7 +13,7 @@ import pytest
 from cloud.dashboard.views import Request, draw, open_view
 from cloud.lake.numbers import rain, series
 from cloud.lake.reader import Frame, LakeReader
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write
 
 OFFSET = pd.Timedelta(minutes=345)

@@ -18,7 +18,7 @@ from cloud.dashboard.report.figures import HELD, Month, MonthView
 from cloud.dashboard.report.page import read_report
 from cloud.lake.numbers import distribution, diurnal, shear, turbulence
 from cloud.lake.reader import LakeReader
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write
 from tests.support.servers import shared_data
 

@@ -19,7 +19,7 @@ from cloud.dashboard.report.markup import number, percent
 from cloud.dashboard.report.page import SECTIONS, Report, read_report, write_page
 from cloud.errors import CloudError
 from cloud.lake.cleaning import Mark, add
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.commands import report as run
 from tests.support.fleet_lake import reader_of, write, write_fleet
 

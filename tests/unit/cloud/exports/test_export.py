@@ -25,7 +25,7 @@ from cloud.lake.mast import Channel, Mast
 from cloud.lake.tables import open_lake
 from cloud.whole_files import whole_files
 from cloud.wire.bounds import MAX_NUMBER
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.commands import export as run, import_files
 from tests.support.fleet_lake import write
 from tests.support.servers import shared_data

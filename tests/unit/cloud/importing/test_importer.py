@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from cloud.importing import tables
 from cloud.wire import lake_tables
 from cloud.wire.lake_tables import LakeTable
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.commands import import_files as run
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, SAMPLES, asked, file_in, imported, lines, mapping_in

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from cloud.importing.presets import described
+from cloud.importing.mapping import described
 from gateway.cli import parser_of
 from tests.support.commands import import_files as run
 from tests.support.known_loggers import FILES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloud.kafka import latest
+from cloud.kafka import latest as module
 from cloud.kafka.latest import Latest
 from cloud.wire.reading_records import Reading
 
@@ -17,7 +17,7 @@ def reading(gateway: str, channel: str, seq: int) -> Reading:
 
 
 def test_what_was_not_seen_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latest, "_MOST_CHANNELS", 3)
+    monkeypatch.setattr(module, "_MOST_CHANNELS", 3)
     found = Latest()
     first = [reading("mast-07", "a.wind_speed", 1), reading("mast-07", "b.wind_speed", 1)]
     found.take((each, 1) for each in (*first, reading("mast-08", "a.wind_speed", 1)))

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from cloud.lake.cleaning import Mark, add, marks, read_csv, withdraw
 from cloud.lake.tables import LakeError, Lakes, open_lake
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.support.commands import cleaning as run, query
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, file_in, imported, lines

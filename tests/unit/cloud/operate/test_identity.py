@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cloud.command_line import CommandError
-from cloud.kafka.identities import Known
-from cloud.operate.identity import enforced, handed_out, lifted, revoked
+from cloud.operate.identity import Known, enforced, handed_out, lifted, revoked
 from cloud.wire.identities import Identity, IdentityRecord, Step, gateway_key, proving_run
 
 MASTER = "m" * 32
