@@ -49,7 +49,7 @@ def _daemons(config: Config, sensors: Sequence[SensorConfig], shown: dict[str, t
     status = daemon_status(config)
     if status is None:
         raise NoStatus("the daemon has ended: sudo systemctl start fieldgate, then repeat the command")
-    run, new = str(status.get("run")), []
+    run, new = status.run, []
     for row in rows_of_status(status, sensors):
         if not row.pending and shown.get(row.channel) != (run, row.seq):
             shown[row.channel] = (run, row.seq)

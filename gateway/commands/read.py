@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 
@@ -40,6 +40,7 @@ from gateway.config import Config, SensorConfig, load
 from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sensors import open_fitted_board
 from gateway.status.client import daemon_status
+from gateway.status.status import Status
 
 _FOLLOW_S: Final = 0.3
 _AGAIN_S: Final = 0.2
@@ -105,7 +106,7 @@ def chosen_sensors(config: Config, names: Sequence[str]) -> list[SensorConfig]:
 
 
 def _rows_of_daemon(
-    config: Config, sensors: Sequence[SensorConfig], status: Mapping[str, Any], timeout_s: float
+    config: Config, sensors: Sequence[SensorConfig], status: Status, timeout_s: float
 ) -> list[Row]:
     """The daemon's readings; first ones that should come within the time are waited for, as a board's are."""
     deadline_s = time.monotonic() + timeout_s

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from gateway.config.outputs.model import InterlockConfig, condition, consequence
 
 State = Literal["unknown", "clear", "held", "stale"]
-UNSURE: Final = ("unknown", "stale")
-"""States in which the relay is in its safe state: no good reading yet, or none for too long."""
 
 
 class Rule:

@@ -60,8 +60,9 @@ from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.run_context import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
-from gateway.status import StatusPage, StatusSource, phone_control
 from gateway.status.control_socket import RELOAD, ControlSocket
+from gateway.status.server import StatusSource
+from gateway.status.service import StatusPage, phone_control
 from gateway.system.host import installed_version
 from gateway.system.systemd import watchdog_period_s
 from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog

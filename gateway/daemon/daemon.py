@@ -12,8 +12,8 @@ from gateway.daemon.gateway import Gateway
 from gateway.daemon.reload import Reload
 from gateway.daemon.restart_budget import EXIT_CODE, HUNG_DRIVERS
 from gateway.daemon.snapshot import run_counts, status_line, take_snapshot
-from gateway.status import StatusPage
 from gateway.status.control_socket import ControlSocket
+from gateway.status.service import StatusPage
 from gateway.system.systemd import notify
 
 log = logging.getLogger(__name__)

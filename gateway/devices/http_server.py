@@ -24,6 +24,7 @@ from gateway.devices.http_bodies import Bodies, Place
 from gateway.devices.readings import LINES, BadBody, PostedReadings, Refusal, payloads, unpacked
 from gateway.ports import Record
 from gateway.status.bounded_server import BoundedServer, Listener, is_own_name
+from gateway.status.status import HttpStatus
 from gateway.status.tokens import WINDOW_S, Access, DeviceTokens
 
 log = logging.getLogger(__name__)
@@ -278,14 +279,17 @@ class HttpInput:
         self._listener = Listener(self._open, NO_HTTP)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> HttpStatus:
         """Where it listens, and what has come."""
-        server = self._listener.server
-        names = ("requests", "readings", "refused", "unauthorized", "pressure")
-        return {
-            "port": None if server is None else server.server_port,
-            **{name: self._counts[name] for name in names},
-        }
+        server, counts = self._listener.server, self._counts
+        return HttpStatus(
+            port=None if server is None else server.server_port,
+            requests=counts["requests"],
+            readings=counts["readings"],
+            refused=counts["refused"],
+            unauthorized=counts["unauthorized"],
+            pressure=counts["pressure"],
+        )
 
     def listen(self, config: HttpConfig) -> None:
         """Answer there from now on. Raises OSError; then everything stays as it is."""

@@ -22,6 +22,7 @@ from gateway.devices.mqtt_connection import Connection
 from gateway.devices.mqtt_packets import Publish
 from gateway.devices.mqtt_sessions import Receipt, Session, Sessions
 from gateway.status.bounded_server import Listener
+from gateway.status.status import MqttProxyStatus
 
 log = logging.getLogger(__name__)
 
@@ -264,20 +265,25 @@ class MqttProxy:
         self._listener = Listener(self._open, NO_PROXY)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> MqttProxyStatus:
         """Where it listens, who is connected, and what has come."""
         server, counts = self._listener.server, self._counts.copy()
-        names = ("connects", "messages", "acknowledged", "repeats", "unauthorized", "pressure")
-        return {
-            "port": None if server is None else server.server_port,
-            "clients": 0 if server is None else server.clients,
-            **{name: counts[name] for name in (*names, "subscriptions_refused")},
-            "refused": {
+        return MqttProxyStatus(
+            port=None if server is None else server.server_port,
+            clients=0 if server is None else server.clients,
+            connects=counts["connects"],
+            messages=counts["messages"],
+            acknowledged=counts["acknowledged"],
+            repeats=counts["repeats"],
+            unauthorized=counts["unauthorized"],
+            pressure=counts["pressure"],
+            subscriptions_refused=counts["subscriptions_refused"],
+            refused={
                 name.removeprefix("refused "): count
                 for name, count in sorted(counts.items())
                 if name.startswith("refused ")
             },
-        }
+        )
 
     def listen(self, config: MqttProxyConfig) -> None:
         """Answer there from now on. Raises OSError; then everything stays as it is."""

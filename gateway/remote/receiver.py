@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cloud.kafka.key_reader import KeyReader
 from cloud.kafka.roles import commands_group_of
@@ -20,6 +20,7 @@ from gateway.ports import Clock, Snapshot
 from gateway.remote.executor import Executor
 from gateway.remote.history import History, HistoryError
 from gateway.remote.kafka_thread import TURN_S, KafkaThread
+from gateway.status.status import CommandsStatus
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +58,13 @@ class CommandReceiver(KafkaThread[KeyReader]):
         super().tick(snapshot)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> CommandsStatus:
         """Whether any is allowed, what keeps them away, results by outcome or reason."""
-        counts: Mapping[str, int] = dict(self._executor.counts)
-        return {"allow": list(self._config.commands.allow), "problem": self.problem, "results": counts}
+        return CommandsStatus(
+            allow=tuple(self._config.commands.allow),
+            problem=self.problem,
+            results=dict(self._executor.counts),
+        )
 
     def _wanted(self, config: Config) -> object:
         return bool(config.commands.allow)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from buffer.reader import user_of
 from cloud.toml_problems import unreadable
-from cloud.wire.fields import load_object
 from gateway.config import Config
+from gateway.status.status import Status
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8321"
 _TIMEOUT_S: Final = 3.0
@@ -21,7 +23,7 @@ class NoStatus(Exception):
     """The daemon's status can't be fetched; the message gives the reason."""
 
 
-def fetch(listen: str) -> dict[str, Any]:
+def fetch(listen: str) -> Status:
     """The status of the daemon that listens on ``host:port``. Raises NoStatus."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit():
@@ -36,11 +38,12 @@ def fetch(listen: str) -> dict[str, Any]:
         body = response.read(_MAX_RESPONSE_BYTES)
         if response.status != http.client.OK:
             raise NoStatus(f"http://{listen}/api/status answers {response.status} {response.reason}")
-        return load_object(body)
+        return msgspec.json.decode(body, type=Status)
     except (OSError, http.client.HTTPException) as error:
         raise NoStatus(f"no daemon answers at http://{listen}/api/status: {error}") from error
-    except ValueError as error:
-        raise NoStatus(f"http://{listen}/api/status does not answer a JSON object: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        why = "is not this version's; after an upgrade, restart the daemon"
+        raise NoStatus(f"the answer of http://{listen}/api/status {why}: {error}") from error
     finally:
         connection.close()
 
@@ -76,7 +79,7 @@ def daemon_of(config: Config) -> int | None:
     return user_of(config.outbox.path)
 
 
-def daemon_status(config: Config) -> dict[str, Any] | None:
+def daemon_status(config: Config) -> Status | None:
     """The status of this gateway's daemon, None where none runs. Raises NoStatus where it doesn't respond."""
     reason = "its status page is off: set [status] listen"
     if config.status.enabled:
@@ -85,9 +88,9 @@ def daemon_status(config: Config) -> dict[str, Any] | None:
         except NoStatus as error:
             reason = str(error)
         else:
-            if status.get("gateway") == config.gateway.id:
+            if status.gateway == config.gateway.id:
                 return status
-            reason = f"{config.status.listen} answers for gateway {status.get('gateway')!r}"
+            reason = f"{config.status.listen} answers for gateway {status.gateway!r}"
     try:
         process = daemon_of(config)
     except PermissionError as error:

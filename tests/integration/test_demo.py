@@ -6,13 +6,13 @@ import csv
 import signal
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from gateway.commands.demo.options import MAST
 from gateway.status.client import fetch
+from gateway.status.status import RelayStatus
 from tests.integration.demo_runs import UP_S, left_over, running_demo
 from tests.support.config import baro, config_text, cup
 from tests.support.servers import eventually, fieldgate
@@ -123,11 +123,11 @@ def test_a_hot_cabinet_switches_its_heater_off_by_an_alert_and_a_command(tmp_pat
     with running_demo(tmp_path, "--seconds", "150", "--jobs", "ingest,statistics,alerts") as demo:
         described = demo.described()
 
-        def heater() -> dict[str, Any]:
-            return dict(fetch(described["gateway"]["status"].split("/")[2])["relays"]["cabinet-heater"])
+        def heater() -> RelayStatus:
+            return fetch(described["gateway"]["status"].split("/")[2]).relays["cabinet-heater"]
 
-        off = eventually(heater, 180, until=lambda now: now["state"] == "off")
-        assert off["why"].startswith("command ")
+        off = eventually(heater, 180, until=lambda now: now.state == "off")
+        assert off.why.startswith("command ")
         on = eventually(heater, 30, until=lambda now: now["state"] == "on")
         assert on["switches"] >= 3
         kafka = described["kafka"]["bootstrap_servers"]

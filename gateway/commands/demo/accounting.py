@@ -26,6 +26,7 @@ from cloud.kafka.run_accounts import Books, RunAccount
 from cloud.lake.tables import LakeError, open_lake, table_locations
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX, claimed_identity
 from gateway.status.client import NoStatus, fetch
+from gateway.status.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ class Observation:
     The tables were counted where there are ``accounts``; else ``counts`` has the rows by their logs only.
     """
 
-    status: Mapping[str, Any] | None = None
+    status: Status | None = None
     ends: Mapping[str, int] | None = None
     counts: TableCounts = field(default_factory=TableCounts)
     accounts: Sequence[RunAccount] | None = None
@@ -231,11 +232,11 @@ def missing(seen: Observation) -> list[str]:
     if accounts is None:
         return ["the tables are not counted yet"]
     # A run's record in Kafka may be a minute old while it is going on.
-    issued = status["sampled"] + sampled(each for each in accounts if each.run != status["run"])
+    issued = status.sampled + sampled(each for each in accounts if each.run != status.run)
     letters = seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_letters
     numbers = {
-        "messages are in flight in the gateway": status.get("in_flight", 0),
-        "records are in the outbox": status.get("outbox_records", 0),
+        "messages are in flight in the gateway": status.in_flight,
+        "records are in the outbox": status.outbox_records,
         "sampled readings are in no table": issued - stored(accounts),
         "readings are not in the statistics": counts.synced - counts.covered,
         "dead letters are not in quarantine": letters,

@@ -87,7 +87,8 @@ class Demo:
         while not self.interrupted.wait(_TICK_S):
             self._supervise()
             self._view.show(self._picture())
-            ended = (self._observer.latest.status or {}).get("state") == "ended"
+            status = self._observer.latest.status
+            ended = status is not None and status.state == "ended"
             if not (self._options.unattended and self._was_up and ended):
                 continue
             now_s = time.monotonic()
@@ -191,11 +192,13 @@ class Demo:
 
     def _switched(self) -> dict[str, Any]:
         """What the last run of the gateway made of commands, by outcome or reason, and its relays."""
-        status = self._observer.latest.status or {}
-        relays = (status.get("relays") or {}).items()
+        status = self._observer.latest.status
+        if status is None:
+            return {"commands": {}, "relays": {}}
+        relays = status.relays.items()
         return {
-            "commands": dict((status.get("commands") or {}).get("results") or {}),
-            "relays": {name: {"state": each["state"], "switches": each["switches"]} for name, each in relays},
+            "commands": status.commands.results,
+            "relays": {name: {"state": each.state, "switches": each.switches} for name, each in relays},
         }
 
     def _picture(self) -> Picture:

@@ -5,15 +5,13 @@ It needs no more rights than the daemon has. Sensors are read only where no daem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from drivers.interface import Board, DriverError
 from gateway.clock.system_clock import kernel_synchronised
-from gateway.commands.doctor import devices, i2c, network, pi, registry, relays, storage, traffic
-from gateway.commands.doctor.findings import RESTART, SITE_MOVED, SITE_REMEDY, Finding
+from gateway.commands.doctor import machine, services
 from gateway.commands.doctor.host import Host
 from gateway.commands.reading_rows import Row, number_text, reason_words, row_of_reading, rows_of_status
 from gateway.config import Config, check
@@ -21,8 +19,12 @@ from gateway.forwarding import capacity
 from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sensors import open_fitted_board
 from gateway.status.client import NoStatus, daemon_status
+from gateway.status.findings import CLOCK_REMEDY, RESTART
+from gateway.status.status import Finding, Status
 
 _SENSORS_S: Final = 20.0
+_EXAMINED: Final = frozenset({"config", "disk", "heat", "power", "sensor"})
+"""The areas that are examined on the machine itself: what the daemon has found there is the same."""
 
 
 def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[Finding]:
@@ -36,49 +38,52 @@ def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[
     if not config.problems:
         yield Finding("config", "ok", f"{path}: {capacity.channels(config)} channels, {rate:.3g} readings/s")
     yield identity(config)
-    yield from storage.outbox(config)
-    yield from hardware(config, host or Host(), daemon=daemon_status)
-    yield network.broker(config)
-    yield from network.kafka(config, timeout_s)
-    yield from registry.findings(config, timeout_s)
-    # That it can't be reached is a finding already.
-    with suppress(NoStatus):
-        if (status := daemon_status(config)) is not None:
-            yield from traffic.findings(config, status)
-    yield clock(config)
-    yield storage.volume(config)
+    yield from services.outbox(config)
+    status: Status | NoStatus | None
+    try:
+        status = daemon_status(config)
+    except NoStatus as error:
+        status = error
+    yield from hardware(config, host or Host(), status=status)
+    yield services.broker(config)
+    yield from services.kafka(config, timeout_s)
+    yield from services.registry(config, timeout_s)
+    found = status.findings if isinstance(status, Status) else ()
+    # A clock that the daemon trusts in any case is the kernel's to judge.
+    judged = {each.area for each in found if each.area != "clock" or config.clock.trust == "kernel"}
+    yield from (each for each in found if each.area in judged - _EXAMINED)
+    if "clock" not in judged:
+        yield clock(config)
+    yield services.volume(config)
 
 
 def hardware(
     config: Config,
     host: Host,
     open_board: Callable[[Config], Board] = open_fitted_board,
-    daemon: Callable[[Config], dict[str, Any] | None] = lambda config: None,
+    status: Status | NoStatus | None = None,
 ) -> Iterator[Finding]:
-    """The board, its pins and buses, and the sensors on them."""
-    wired = devices.needs(config.sensors)
+    """The board, its pins and buses, and the sensors on them: as the daemon has them, where there is one."""
+    wired = machine.needs(config.sensors)
     explained: set[str] = set()
     if config.board.kind == "raspberry-pi":
-        yield from pi.findings(host)
+        yield from machine.pi(host)
         if host.is_pi:
             counting = getattr(config.board.options, "counting", "auto")
             switches = bool(config.actuators)
-            found = list(devices.findings(host, wired, counting=counting, relays=switches))
+            found = list(machine.devices(host, wired, counting=counting, relays=switches))
             yield from found
-            if any(each.subject == "i2c" and each.state == "error" for each in found):
+            if any(each.area == "i2c" and each.severity == "error" for each in found):
                 explained = wired.on_bus
         else:
             explained = wired.on_bus | wired.on_pins
     if not (config.sensors or config.actuators):
         return
-    try:
-        status = daemon(config)
-    except NoStatus as error:
-        yield Finding("sensor", "warning", f"not examined: {error}")
+    if isinstance(status, NoStatus):
+        yield Finding("sensor", "warning", f"not examined: {status}")
         return
     if status is not None:
         yield from _from_daemon(config, status)
-        yield from relays.switched(status.get("relays") or {})
         return
     try:
         board = open_board(config)
@@ -88,23 +93,21 @@ def hardware(
     try:
         if wired.on_bus - explained:
             try:
-                found, silent = i2c.findings(board.i2c(), wired)
+                found, silent = machine.i2c_bus(board.i2c(), wired)
             except DriverError as error:
                 found, silent = [Finding("i2c", "error", str(error))], wired.on_bus
             yield from found
             explained |= silent
         yield from _from_board(config, board, explained)
         if config.board.kind != "raspberry-pi" or host.is_pi:
-            yield from relays.claimable(config.actuators, board)
+            yield from machine.relay_pins(config.actuators, board)
     finally:
         board.close()
 
 
-def _from_daemon(config: Config, status: Mapping[str, Any]) -> Iterator[Finding]:
-    """The daemon's last readings, and whether they are of this place."""
-    if (away_m := status.get("site_moved_m")) is not None:
-        yield Finding("site", "warning", SITE_MOVED.format(away_m), SITE_REMEDY)
-    if config.gateway.identity_key is not None and not status.get("run_proves_itself"):
+def _from_daemon(config: Config, status: Status) -> Iterator[Finding]:
+    """The daemon's last readings, and whether they are proven."""
+    if config.gateway.identity_key is not None and not status.run_proves_itself:
         found = "the running daemon's run began before this gateway.identity_key, and isn't proven by it"
         yield Finding("identity", "warning", found, RESTART)
     for sensor in config.sensors:
@@ -123,7 +126,7 @@ def _from_board(config: Config, board: Board, explained: Collection[str]) -> Ite
         if rows:
             finding = _finding(result.sensor, rows)
             # The diagnosis has the same at greater length.
-            if finding.state != "error" or not result.diagnosis:
+            if finding.severity != "error" or not result.diagnosis:
                 yield finding
         else:
             yield Finding("sensor", "error", f"{result.sensor}: {result.trouble}")
@@ -162,8 +165,4 @@ def clock(config: Config) -> Finding:
         found = "not synchronised: readings wait in the outbox"
     else:
         found = 'not synchronised, and trusted: clock.trust = "always"'
-    remedy = (
-        "see timedatectl, chronyc tracking; a mast without a time server needs GPS or a clock chip, or until"
-        " the next boot your phone's time: sudo fieldgate phone"
-    )
-    return Finding("clock", "warning", found, remedy)
+    return Finding("clock", "warning", found, CLOCK_REMEDY)

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.commands.arguments import OK, CommandError, add_config, add_timeout, count, without_logs
-from gateway.commands.support.bundle import archive, files_of
-from gateway.commands.support.parts import Request, gathered
+from gateway.commands.support.parts import Request, archive, files_of, gathered
 from gateway.commands.support.redaction import Redactor
 from gateway.system.host import installed_version
 

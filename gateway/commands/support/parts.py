@@ -1,17 +1,23 @@
 """What goes into a bundle, each part by itself: where one can't be read, the others are there.
 
 Everything is only read: nothing is created, locked or sent, but for what ``doctor`` requests of the brokers.
+The parts become a .tar.gz with one file for each, and a manifest of what is in it and what is not.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
+import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,8 +31,7 @@ from cloud.toml_problems import KeyPath
 from cloud.toml_source import MAX_BYTES
 from gateway.calibration.history import history_path
 from gateway.commands.arguments import os_problem
-from gateway.commands.support.bundle import Part
-from gateway.commands.support.redaction import shown_config, shown_entry, values_in
+from gateway.commands.support.redaction import Redactor, shown_config, shown_entry, values_in
 from gateway.config import Config, check
 from gateway.config.secrets import is_reference, read_secret
 from gateway.config.source import Source
@@ -45,10 +50,35 @@ _SHOWN: Final = (
     "MemoryCurrent", "WatchdogUSec", "FragmentPath", "DropInPaths", "UnitFileState",
 )  # fmt: skip
 _SECRET_CHARACTERS: Final = 64 << 10
+MAX_PART_BYTES: Final = 2 << 20
+BUNDLE_BYTES: Final = 5 << 20
+"""Of all parts together, before compression."""
 
 
 class Missing(Exception):
     """A part can't be read; the message gives the reason and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part by its name without ending: a JSON value, or lines of a log, the newest last.
+
+    ``missing`` is the reason why it can't be read.
+    """
+
+    name: str
+    content: Any = None
+    lines: tuple[Any, ...] | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the bundle; ``note`` states what was cut off."""
+
+    name: str
+    content: bytes
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +189,7 @@ def _machine(config: Config | None) -> dict[str, Any]:
         "kernel": " ".join(platform.uname()),
         "os": host.text("/etc/os-release"),
         "user": host.user,
-        "vitals": vitals(here),
+        "vitals": msgspec.to_builtins(vitals(here)),
         "memory": host.text("/proc/meminfo"),
         "throttled": throttled_bits(),
         "disks": disks,
@@ -171,17 +201,17 @@ def _machine(config: Config | None) -> dict[str, Any]:
     }
 
 
-def _status(path: Path, config: Config | None) -> dict[str, Any]:
+def _status(path: Path, config: Config | None) -> Any:
     listen = listen_address(path, chosen=False)[0] if config is None else config.status.listen
     if not listen:
         raise Missing("the status page is off: [status] listen")
-    return fetch(listen)
+    return msgspec.to_builtins(fetch(listen))
 
 
-def _doctor(request: Request) -> list[dict[str, Any]]:
+def _doctor(request: Request) -> Any:
     from gateway.commands.doctor.examine import examine
 
-    return [asdict(finding) for finding in examine(request.config, request.timeout_s)]
+    return msgspec.to_builtins(list(examine(request.config, request.timeout_s)))
 
 
 def _outbox(config: Config) -> dict[str, Any]:
@@ -244,3 +274,65 @@ def _output(*command: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode(errors="replace")
+
+
+def files_of(parts: Iterable[Part], redactor: Redactor, about: dict[str, Any]) -> list[File]:
+    """The files of a bundle, as they may be shown; the manifest first. ``about`` begins the manifest."""
+    files: list[File] = []
+    missing: list[dict[str, str]] = []
+    left = BUNDLE_BYTES
+    for part in parts:
+        if part.missing is not None:
+            missing.append({"part": part.name, "why": redactor.text(part.missing)})
+            continue
+        if part.lines is None:
+            file = File(f"{part.name}.json", _encoded(redactor.value(part.content)))
+        else:
+            file = _lines_file(part.name, part.lines, redactor)
+        if len(file.content) > min(left, MAX_PART_BYTES):
+            size = f"{len(file.content)} bytes; a part may have {MAX_PART_BYTES}, the bundle {BUNDLE_BYTES}"
+            missing.append({"part": part.name, "why": size})
+            continue
+        left -= len(file.content)
+        files.append(file)
+    manifest = {**redactor.value(about), "files": [_entry(file) for file in files], "missing": missing}
+    return [File("manifest.json", _encoded(manifest)), *files]
+
+
+def _entry(file: File) -> dict[str, Any]:
+    digest = hashlib.sha256(file.content).hexdigest()
+    note = {"note": file.note} if file.note else {}
+    return {"name": file.name, "bytes": len(file.content), "sha256": digest, **note}
+
+
+def _lines_file(name: str, lines: Sequence[Any], redactor: Redactor) -> File:
+    """Keeps the newest lines that fit."""
+    kept: list[bytes] = []
+    size = 0
+    for line in reversed(lines):
+        encoded = json.dumps(redactor.value(line), ensure_ascii=False).encode(errors="replace") + b"\n"
+        size += len(encoded)
+        if size > MAX_PART_BYTES:
+            break
+        kept.append(encoded)
+    note = f"the newest {len(kept)} of {len(lines)} lines" if len(kept) < len(lines) else None
+    return File(f"{name}.jsonl", b"".join(reversed(kept)), note)
+
+
+def _encoded(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, indent=1, default=str)
+    return text.encode(errors="replace") + b"\n"
+
+
+def archive(files: Iterable[File], folder: str, time_s: int) -> bytes:
+    """The files as a .tar.gz, in one folder; ``time_s`` is their time, in seconds since the epoch."""
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=time_s) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as tar,
+    ):
+        for file in files:
+            entry = tarfile.TarInfo(f"{folder}/{file.name}")
+            entry.size, entry.mtime, entry.mode = len(file.content), time_s, 0o640
+            tar.addfile(entry, io.BytesIO(file.content))
+    return packed.getvalue()

@@ -23,12 +23,12 @@ from rich.console import Console
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import Board, EdgeCounter, Edges, ReadError
-from gateway.commands.doctor.command import print_findings
 from gateway.commands.doctor.examine import hardware
-from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
+from gateway.commands.tables import print_findings
 from gateway.config import Config, load
 from gateway.sampling.sensors import fitted_sensors
+from gateway.status.status import Finding
 
 CONFIG: Final = """
 [gateway]
@@ -264,7 +264,7 @@ def examined(case: Case, directory: Path) -> list[Finding]:
 def printed(case: Case, directory: Path, width: int | None = 110) -> str:
     """The same as people see it; of a mistake only what isn't well."""
     findings = examined(case, directory)
-    worse = [each for each in findings if each.state != "ok"]
+    worse = [each for each in findings if each.severity != "ok"]
     out = io.StringIO()
     print_findings(worse or findings, Console(file=out, soft_wrap=True, highlight=False), width)
     return out.getvalue()

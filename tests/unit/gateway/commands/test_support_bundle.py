@@ -20,8 +20,16 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gateway.commands.support.bundle import MAX_BYTES, MAX_PART_BYTES, Part, archive, files_of
-from gateway.commands.support.parts import Request, _part, gathered
+from gateway.commands.support.parts import (
+    BUNDLE_BYTES,
+    MAX_PART_BYTES,
+    Part,
+    Request,
+    _part,
+    archive,
+    files_of,
+    gathered,
+)
 from gateway.commands.support.redaction import HIDDEN, Redactor, shown_config, shown_entry
 from gateway.config.keys import keys_of, table_of
 from gateway.config.model import SECTIONS
@@ -434,7 +442,7 @@ def test_its_size_is_bounded_and_the_newest_lines_are_kept() -> None:
     lines = (*[line] * 5_000, {"MESSAGE": "the last"})
     parts = [Part("big", ["y" * 100] * 50_000), *(Part(f"journal-{each}", lines=lines) for each in range(4))]
     files = files_of(parts, Redactor(set()), {})
-    assert sum(len(file.content) for file in files) < MAX_BYTES + 10_000
+    assert sum(len(file.content) for file in files) < BUNDLE_BYTES + 10_000
     by_name = {file.name: file for file in files}
     assert "big.json" not in by_name
     kept = by_name["journal-0.jsonl"].content
@@ -475,7 +483,7 @@ def test_the_command_writes_it_and_names_what_is_missing(tmp_path: Path) -> None
     } <= set(made)
     assert MARK.encode() not in gzip.decompress(target.read_bytes())
     findings = json.loads(made["doctor.json"])
-    assert {"config", "sensor", "mqtt", "kafka"} <= {each["subject"] for each in findings}
+    assert {"config", "sensor", "mqtt", "kafka"} <= {each["area"] for each in findings}
     assert json.loads(made["machine.json"])["kernel"].startswith("Linux")
     # Another one is not written over it.
     again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

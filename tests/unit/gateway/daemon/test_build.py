@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from buffer.sqlite_outbox import SqliteOutbox
@@ -13,6 +14,8 @@ from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError
 from gateway.config import Config, load
 from gateway.daemon.build import build
+from gateway.daemon.snapshot import status_of
+from gateway.status.status import Status
 from tests.support.config import config_text, cup, dht, write_config
 
 # A header and no rows: ``load`` checks the columns only.
@@ -95,3 +98,18 @@ def test_a_reading_switches_in_its_own_call_and_needs_no_forwarder_or_broker(tmp
     parts.forwarder.outbox._outbox.close()
     parts.kafka.close()
     parts.board.close()
+
+
+def test_the_daemons_status_is_what_commands_read(tmp_path: Path) -> None:
+    path = write_config(tmp_path, config_text(dht(), cup()))
+    parts = build(load(path, {}), path, {}).gateway
+    try:
+        built = status_of(parts)
+        assert msgspec.json.decode(msgspec.json.encode(built), type=Status) == built
+        assert {each.area: each.severity for each in built.findings} == {
+            "daemon": "ok", "clock": "ok", "mqtt": "error", "kafka": "warning", "outbox": "ok",
+        }  # fmt: skip
+    finally:
+        parts.forwarder.outbox._outbox.close()
+        parts.kafka.close()
+        parts.board.close()

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from gateway.config import StatusConfig
-from gateway.status import StatusPage, StatusSource, phone_control
 from gateway.status.control_socket import ControlError, ControlSocket, _name, send_request
-from gateway.status.handlers import is_local
-from gateway.status.temporary_access import TemporaryAccess
+from gateway.status.server import StatusSource, is_local
+from gateway.status.service import StatusPage, TemporaryAccess, phone_control
 from gateway.status.tokens import MOST_WRONG, WINDOW_S, Access, Gate, new_token
 from tests.support import status_page
 from tests.support.servers import eventually
+from tests.support.status import HEALTHY, status
 from tests.support.status_page import Client
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
@@ -123,7 +123,7 @@ def test_local_is_this_machine_only(peer: str, own: str, local: bool) -> None:
 
 
 def served(gate: Gate, *, free_for_locals: bool = False) -> AbstractContextManager[Client]:
-    answers = StatusSource(lambda: {"gateway": "mast-07", "channels": {}, "main_loop_ago_s": 20.0})
+    answers = StatusSource(lambda: status(main_loop_ago_s=20.0))
     return status_page.served(answers, gate, free_for_locals=free_for_locals)
 
 
@@ -252,7 +252,7 @@ def test_a_malformed_request_is_answered_and_logs_no_error(
 
 
 def test_temporary_access_ends_by_itself(clock: ByHand) -> None:
-    access = TemporaryAccess(StatusSource(lambda: {"channels": {}}), clock)
+    access = TemporaryAccess(StatusSource(lambda: HEALTHY), clock)
     opened = access.open("127.0.0.1", 0, 60.0)
     port = int(opened.url.rstrip("/").rpartition(":")[2])
     assert opened.seconds == 3600.0
@@ -270,7 +270,7 @@ def test_temporary_access_ends_by_itself(clock: ByHand) -> None:
 
 
 def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> None:
-    access = TemporaryAccess(StatusSource(lambda: {"channels": {}}), clock)
+    access = TemporaryAccess(StatusSource(lambda: HEALTHY), clock)
     try:
         first = access.open("127.0.0.1", 0, 60.0)
         second = access.open("127.0.0.1", 0, 1.0)
@@ -283,7 +283,7 @@ def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> 
 
 
 def test_a_taken_port_is_passed_over(free_port: int) -> None:
-    page = StatusPage(StatusSource(lambda: {"channels": {}}))
+    page = StatusPage(StatusSource(lambda: HEALTHY))
     page.listen(StatusConfig(f"127.0.0.1:{free_port}"))
     try:
         opened = page.phone.open("127.0.0.1", page.port, 1.0)
@@ -296,7 +296,7 @@ def test_a_taken_port_is_passed_over(free_port: int) -> None:
 
 
 def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> None:
-    page = StatusPage(StatusSource(lambda: {"channels": {}}))
+    page = StatusPage(StatusSource(lambda: HEALTHY))
     control = ControlSocket(outbox, partial(phone_control, page))
     control.start()
     try:

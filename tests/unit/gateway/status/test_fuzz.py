@@ -12,10 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from gateway.clock.manual_time import ManualTime
-from gateway.status import StatusPage, StatusSource, control_socket, phone_control
+from gateway.status import control_socket
 from gateway.status.control_socket import ControlSocket, send_request
+from gateway.status.server import StatusSource
+from gateway.status.service import StatusPage, phone_control
 from tests.support.any_json import VALUES
 from tests.support.examples import examples
+from tests.support.status import HEALTHY
 from tests.support.status_page import phone
 
 _MANY = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
@@ -38,7 +41,7 @@ _lines = st.binary(max_size=80) | _requests | st.sampled_from(
 
 @pytest.fixture
 def page() -> Iterator[StatusPage]:
-    page = StatusPage(StatusSource(lambda: {"channels": {}}, clock=ManualTime(lambda: 1)))
+    page = StatusPage(StatusSource(lambda: HEALTHY, clock=ManualTime(lambda: 1)))
     try:
         yield page
     finally:
