@@ -47,9 +47,8 @@ from gateway.remote.downlinks import Downlinks
 from gateway.remote.executor import Executor
 from gateway.remote.receiver import CommandReceiver, clock_wait
 from gateway.reporting.event_spool import EventSpool
-from gateway.reporting.first_reading import FirstReading
 from gateway.reporting.gateway_status import GatewayStatus
-from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
+from gateway.reporting.previous_runs import FirstReading, PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
 from gateway.reporting.site_history import SiteHistory

@@ -31,8 +31,7 @@ from gateway.ports import Clock
 from gateway.remote.downlinks import Downlinks
 from gateway.remote.receiver import CommandReceiver
 from gateway.reporting.event_spool import EventSpool
-from gateway.reporting.first_reading import FirstReading
-from gateway.reporting.previous_runs import PreviousRuns
+from gateway.reporting.previous_runs import FirstReading, PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
 from gateway.reporting.run_ledger import RunLedger
 from gateway.reporting.site_history import SiteHistory

@@ -128,8 +128,8 @@ def test_a_hot_cabinet_switches_its_heater_off_by_an_alert_and_a_command(tmp_pat
 
         off = eventually(heater, 180, until=lambda now: now.state == "off")
         assert off.why.startswith("command ")
-        on = eventually(heater, 30, until=lambda now: now["state"] == "on")
-        assert on["switches"] >= 3
+        on = eventually(heater, 30, until=lambda now: now.state == "on")
+        assert on.switches >= 3
         kafka = described["kafka"]["bootstrap_servers"]
         listed = fieldgate("command", "list", "demo-mast", "--bootstrap-servers", kafka).stdout
         assert 'switch cabinet-heater: done {"state": "off"}' in listed

@@ -34,8 +34,7 @@ from gateway.commands.calibrations import standing
 from gateway.commands.commissioning.checks import GOOD, Result
 from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.walkthrough import Terminal, Walk
-from gateway.commands.live_readings import Source, open_source
-from gateway.commands.read import chosen_sensors
+from gateway.commands.read import Source, chosen_sensors, open_source
 from gateway.config import Config, SensorConfig, load
 from gateway.config.calibration import today
 from gateway.reporting.event_spool import NotSpooled, spool_event

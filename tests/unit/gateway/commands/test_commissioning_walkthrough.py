@@ -16,7 +16,7 @@ from gateway.commands.commissioning.checks import Result
 from gateway.commands.commissioning.command import event_fields, make_report, markdown
 from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.walkthrough import Terminal, Walk
-from gateway.commands.live_readings import Source
+from gateway.commands.read import Source
 from gateway.commands.reading_rows import Row
 from gateway.config import Config, load
 from gateway.status.client import NoStatus

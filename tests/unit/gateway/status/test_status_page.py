@@ -243,7 +243,7 @@ def test_the_last_readings_of_each_channel_are_remembered() -> None:
     last = LastReadings()
     for seq in range(1, RECENT + 11):
         value, quality = (None, 9) if seq % 2 else (float(seq), 1)
-        read = {"time_us": seq * 1_000_000, "value": value, "quality": quality, "seq": seq}
+        read: dict[str, Any] = {"time_us": seq * 1_000_000, "value": value, "quality": quality, "seq": seq}
         last.note(dataclasses.replace(READING, **read))
     points = last.recent()["cup.wind_speed"]
     assert (len(points), points[0], points[-1]) == (RECENT, [11_000, None], [130_000, 130.0])
