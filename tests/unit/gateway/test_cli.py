@@ -25,6 +25,7 @@ from tests.support.status import channel, status
 
 STATUS: Final = status(
     uplink="spilling",
+    run_proves_itself=True,
     channels={
         "cup-50m-a.wind_speed": channel(),
         "dht.temperature": channel(
@@ -208,7 +209,7 @@ def test_status_shows_every_channel(
     assert cli.main(["status", "-c", str(config)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [
-        "mast-07 run 9f3c21ab04de: sampling, uplink spilling",
+        "mast-07 run 9f3c21ab04de (proves itself): sampling, uplink spilling",
         "sampled 1234  confirmed 1200  in flight 5",
         "error   kafka     it gives no reason",
         "                  name, port, firewall",

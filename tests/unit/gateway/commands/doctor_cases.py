@@ -130,7 +130,6 @@ class Wired(EmulatedBoard):
         return (lambda: array("H")) if self.dht_silent else super().dht_edges(pin)
 
     def pin_user(self, pin: int) -> str | None:
-        """Nobody, or another program."""
         return self.relay_user or super().pin_user(pin)
 
     def connect_gpsd(self, host: str, port: int) -> Any:
@@ -144,7 +143,6 @@ class CountingBoard(Wired):
     """One that counts a pin in its own way."""
 
     def count_edges(self, pin: int) -> EdgeCounter:
-        """The wrong line."""
         assert self.counter is not None
         return self.counter
 
@@ -158,11 +156,9 @@ class Line:
         self._pulses, self._high = pulses, high
 
     def take(self) -> Edges:
-        """The pulses."""
         return Edges(self._pulses)
 
     def is_high(self) -> bool:
-        """The level."""
         return self._high
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from cloud.kafka.producer import Refusal
-from gateway import cli
 from gateway.commands.commissioning.checks import Result
 from gateway.commands.commissioning.command import gateway_checks
 from gateway.config import Config, load
@@ -225,24 +224,6 @@ def test_a_commissioning_without_a_daemon_or_with_one_that_is_behind(config: Con
     )
     behind = gateway_checks(well, ["a.wind_speed"])["calibrations"]
     assert (behind.outcome, "other figures for a.wind_speed: " in behind.words) == ("fault", True)
-
-
-def test_the_command_prints_findings_and_their_remedies(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    parked = status(parked={"mqtt.co2": FORBIDDEN}, run_proves_itself=True)
-    shown = replace(parked, findings=tuple(find(parked, config)))
-    monkeypatch.setattr("gateway.commands.status.fetch", lambda _: shown)
-    monkeypatch.setenv("COLUMNS", "300")
-    assert cli.main(["status", "-c", str(tmp_path / "gateway.toml")]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith(
-        "mast-07 run 9f3c21ab04de (proves itself): sampling, uplink healthy\n"
-        "sampled 1234  confirmed 1200  in flight 5\n"
-        "ok      daemon    runs, version 0.1.0, for 60 s\n"
-    )
-    assert "\nerror   kafka     rejects records for mqtt.co2, for 2 h: TOPIC_AUTHORIZATION_FAILED" in printed
-    assert "\n                  fieldgate provision gateway gives it" in printed
 
 
 def test_what_is_sent_is_what_is_read() -> None:

@@ -20,10 +20,12 @@ from gateway.quality.reasons import REASONS
 from gateway.sampling.last_readings import MOST_FORWARDED, RECENT, LastReadings
 from gateway.status.bounded_server import is_own_name
 from gateway.status.metrics import render
-from gateway.status.server import StatusServer, StatusSource
+from gateway.status.server import StatusSource
 from gateway.status.status import Interlock, ParkedStatus, RelayStatus
+from gateway.status.tokens import Gate
 from gateway.system.host import vitals
 from tests.support.status import CONFIG, MACHINE, MQTT_PROXY, channel, status
+from tests.support.status_page import Client, served
 
 RELAYS = {
     "heater": RelayStatus(
@@ -68,52 +70,33 @@ def daemon() -> Daemon:
 
 
 @pytest.fixture
-def connection(daemon: Daemon, free_port: int) -> Iterator[http.client.HTTPConnection]:
-    answers = StatusSource(lambda: daemon.status, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
-    server = StatusServer("127.0.0.1", free_port, answers)
-    server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=60)
-    try:
-        yield connection
-    finally:
-        connection.close()
-        server.stop()
+def client(daemon: Daemon) -> Iterator[Client]:
+    source = StatusSource(lambda: daemon.status, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
+    with served(source, Gate(None), free_for_locals=True) as client:
+        yield client
 
 
-def test_what_no_thread_could_serve_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = StatusServer("127.0.0.1", 0, StatusSource(lambda: SEEN))
-    server.start()
+def get(client: Client, path: str) -> tuple[int, str, str]:
+    code, headers, text = client.ask("GET", path)
+    return code, headers["Content-Type"], text
 
-    def code() -> int | None:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-        try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status
-        except (ConnectionError, http.client.BadStatusLine):
-            return None
-        finally:
-            connection.close()
 
+def test_what_no_thread_could_serve_gives_its_place_back(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            assert {code() for _ in range(40)} == {None}
-        assert code() == 200
-    finally:
-        server.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(40):
+            with pytest.raises((ConnectionError, http.client.BadStatusLine)):
+                get(client, "/healthz")
+    assert get(client, "/healthz")[0] == 200
 
 
-def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, str, str]:
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    return answer.status, answer.headers["Content-Type"], answer.read().decode()
-
-
-def test_the_page_holds_all_that_it_needs(connection: http.client.HTTPConnection) -> None:
-    code, kind, page = get(connection, "/")
+def test_the_page_holds_all_that_it_needs(client: Client) -> None:
+    code, kind, page = get(client, "/")
     assert (code, kind) == (200, "text/html; charset=utf-8")
     assert "/*WORDS*/" not in page
     assert json.dumps(REASONS["CHECKSUM"].text)[1:-1] in page
@@ -121,8 +104,8 @@ def test_the_page_holds_all_that_it_needs(connection: http.client.HTTPConnection
         assert address not in page.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnection) -> None:
-    code, kind, text = get(connection, "/metrics")
+def test_metrics_in_prometheus_text_format(client: Client) -> None:
+    code, kind, text = get(client, "/metrics")
     assert (code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     lines = text.splitlines()
     for line in (
@@ -166,19 +149,15 @@ def test_labels_are_escaped() -> None:
     assert r'gateway="a\"b\\c\nd"' in render(status(gateway='a"b\\c\nd')).decode()
 
 
-def test_health_is_about_what_a_new_process_might_mend(
-    connection: http.client.HTTPConnection, daemon: Daemon
-) -> None:
-    assert get(connection, "/healthz")[::2] == (200, "ok\n")
+def test_health_is_about_what_a_new_process_might_mend(client: Client, daemon: Daemon) -> None:
+    assert get(client, "/healthz")[::2] == (200, "ok\n")
     daemon.status = status(main_loop_ago_s=16.0)
-    assert get(connection, "/healthz")[::2] == (503, "main loop stalled for 16 s\n")
+    assert get(client, "/healthz")[::2] == (503, "main loop stalled for 16 s\n")
 
 
-def test_events_have_the_past_once_and_then_what_changes(
-    connection: http.client.HTTPConnection, daemon: Daemon
-) -> None:
-    connection.request("GET", "/api/events")
-    stream = connection.getresponse()
+def test_events_have_the_past_once_and_then_what_changes(client: Client, daemon: Daemon) -> None:
+    client.request("GET", "/api/events")
+    stream = client.getresponse()
     assert stream.headers["Content-Type"] == "text/event-stream"
 
     def event() -> tuple[str, Any]:
@@ -194,26 +173,24 @@ def test_events_have_the_past_once_and_then_what_changes(
     assert name == "status"
 
 
-def test_pages_that_follow_are_bounded(connection: http.client.HTTPConnection) -> None:
-    port = connection.port
-    streams = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(8)]
+def test_pages_that_follow_are_bounded(client: Client) -> None:
+    streams = [Client(client.port) for _ in range(8)]
     try:
         for each in streams:
             each.request("GET", "/api/events")
         # Kept: an answer that is forgotten closes its connection.
         answers = [each.getresponse() for each in streams]
         assert [answer.status for answer in answers] == [200] * 8
-        assert get(connection, "/api/events")[0] == 503
-        assert get(connection, "/api/status")[0] == 200
+        assert get(client, "/api/events")[0] == 503
+        assert get(client, "/api/status")[0] == 200
     finally:
         for each in streams:
             each.close()
 
 
-def test_nothing_else_is_there(connection: http.client.HTTPConnection) -> None:
-    assert get(connection, "/../etc/passwd")[0] == 404
-    connection.request("POST", "/api/status")
-    assert connection.getresponse().status == 405
+def test_nothing_else_is_there(client: Client) -> None:
+    assert get(client, "/../etc/passwd")[0] == 404
+    assert client.ask("POST", "/api/status").status == 405
 
 
 def test_vitals_are_the_kernels(tmp_path: Path) -> None:
@@ -291,20 +268,10 @@ def test_the_forwarded_channels_read_last_are_kept_and_no_more() -> None:
      (f"{socket.gethostname()}:8321", 200), (f"{socket.gethostname()}.local", 200),
      ("attacker.example:8321", 421), ("127.0.0.1.attacker.example", 421), ("[x", 421)],
 )  # fmt: skip
-def test_a_page_of_another_name_reads_nothing(host: str, code: int) -> None:
+def test_a_page_of_another_name_reads_nothing(client: Client, host: str, code: int) -> None:
     """An attacker's name that points to the loopback, with the documented tunnel open, is another origin."""
-    server = StatusServer("127.0.0.1", 0, StatusSource(lambda: SEEN))
-    server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    try:
-        connection.request("GET", "/api/status", headers={"Host": host})
-        answer = connection.getresponse()
-        body = answer.read()
-    finally:
-        connection.close()
-        server.stop()
-    assert answer.status == code
-    assert (b"localhost" in body) == (code == 421)
+    answer = client.ask("GET", "/api/status", Host=host)
+    assert (answer.status, "localhost" in answer.text) == (code, code == 421)
 
 
 def test_the_name_it_listens_as_is_its_own() -> None:
