@@ -1,9 +1,8 @@
-"""The gateway's state: for its parts each turn, in its run's record, as JSON, in one line."""
+"""The gateway's state: for its parts each turn, in its run's record, as its status, in one line."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +14,6 @@ from gateway.ports import Snapshot
 from gateway.status import findings
 from gateway.status.status import ConfigStatus, OwnChannel, ParkedStatus, Status
 from gateway.system.host import vitals
-from gateway.system.times import duration_text
 
 _MOST_NAMED: Final = 3
 
@@ -32,9 +30,6 @@ def take_snapshot(gateway: Gateway) -> Snapshot:
         mqtt_connected=gateway.session.ready.is_set(),
         confirmed_ago_s=gateway.forwarder.confirmed_ago_s,
         durable=gateway.forwarder.has_durable,
-        outbox_share=gateway.forwarder.outbox.size_bytes / gateway.in_force.config.outbox.max_bytes,
-        channels=len(gateway.last),
-        silent=gateway.samplers.troubles,
         stuck=gateway.watchdog.stuck,
         descriptions=gateway.samplers.descriptions,
         parked=gateway.forwarder.kafka.parked(),
@@ -163,26 +158,10 @@ def _proves_itself(gateway: Gateway) -> bool:
     return of.identity_key is not None and proves(of.identity_key, of.id, gateway.run)
 
 
-def status_line(snapshot: Snapshot) -> str:
-    """The line that ``systemctl status`` shows: what is normal briefly, what isn't with its figure."""
-    ago_s, records = snapshot.confirmed_ago_s, snapshot.counts["outbox_records"]
-    acknowledged = "never" if ago_s is None else f"{duration_text(ago_s)} ago"
-    uplink = "Kafka does not answer" if snapshot.uplink == "spilling" else snapshot.uplink
-    parts = [
-        f"{snapshot.channels} channels" + (f", silent: {_names(snapshot.silent)}" if snapshot.silent else ""),
-        f"{uplink}, last acknowledged {acknowledged}",
-        f"outbox {records:,} records, {snapshot.outbox_share:.0%} full" if records else "outbox empty",
-    ]
-    if snapshot.outbox_problem is not None:
-        parts.append("the disk fails: outbox in memory")
-    if not snapshot.synced:
-        parts.append("clock not synchronised")
-    if not snapshot.mqtt_connected:
-        parts.append("no Mosquitto")
-    return "; ".join(parts)
-
-
-def _names(names: Collection[str]) -> str:
-    first = sorted(names)[:_MOST_NAMED]
-    more = len(names) - len(first)
-    return ", ".join(first) + (f" and {more} more" if more else "")
+def status_line(status: Status) -> str:
+    """The line that ``systemctl status`` shows: what is normal briefly, and what is wrong."""
+    silent = sorted(status.troubles)
+    more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
+    names = f", silent: {', '.join(silent[:_MOST_NAMED])}{more}" if silent else ""
+    wrong = [f"{each.area}: {each.what}" for each in status.wrong] or ["all is well"]
+    return "; ".join([f"{len(status.channels)} channels{names}", f"uplink {status.uplink}", *wrong])

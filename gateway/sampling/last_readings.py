@@ -69,10 +69,6 @@ class LastReadings:
         fixes = [each for each in gps if each.latitude is not None and each.quality < FAIL]
         return max(fixes, key=lambda each: each.time_us, default=None)
 
-    def __len__(self) -> int:
-        """How many own channels there are."""
-        return len(self._own)
-
     def valid(self, channel: str) -> int:
         """How many readings of an own channel were good or not evaluated in this run."""
         return self._valid[channel]
