@@ -1,4 +1,4 @@
-"""Readings for people: one row for each channel, from a running daemon's status or from a sensor itself."""
+"""Shows readings to people: one row for each channel, from a daemon's status or from a sensor itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLOURS: Final = {1: "green", 2: "cyan", 3: "yellow", 4: "red", 9: "magenta"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One channel's reading. ``trouble`` is the driver's message where there is no value."""
+    """Holds one channel's reading. ``trouble`` is the driver's message where there is no value."""
 
     sensor: str
     channel: str
@@ -53,41 +53,41 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        """True where there is no value that is due, or one that can't be right."""
+        """Returns True for a value that is missing though due, or that can't be right."""
         return self.quality in (MISSING, FAIL) and not self.pending
 
     @property
     def pending(self) -> bool:
-        """True where the first reading isn't due yet."""
+        """Returns True while the first reading isn't due yet."""
         return self.due_s is not None
 
     @property
     def words(self) -> str:
-        """The reasons of its quality; the driver's message last."""
+        """Returns the reasons of its quality; the driver's message last."""
         return "; ".join(filter(None, (*map(reason_words, self.reasons), self.trouble)))
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Returns all of it, for programs."""
         return {**asdict(self), "words": self.words}
 
 
 def reason_words(reason: str) -> str:
-    """A reason of the wire contract, for people."""
+    """Returns a reason of the wire contract in words for people."""
     return REASONS[reason].text if reason in REASONS else reason
 
 
 def row_of_reading(reading: Reading, sensor: str, trouble: str | None) -> Row:
-    """A reading, with the driver's message where it has no value."""
+    """Makes the row of a reading, with the driver's message where it has no value."""
     return Row.of(sensor, reading.channel, Channel.of(reading), trouble)
 
 
 def row_without_reading(sensor: str, trouble: str | None, due_s: float | None = None) -> Row:
-    """A sensor of which there is no reading, and why."""
+    """Makes the row of a sensor without a reading, and why."""
     return Row(sensor, sensor, None, None, "", None, None, MISSING, (), 0, trouble, due_s)
 
 
 def rows_of_status(status: Status, sensors: Sequence[SensorConfig]) -> list[Row]:
-    """The daemon's last readings; a sensor that has none yet has one row that gives the time it is due."""
+    """Returns the daemon's last readings; a sensor without one has one row, which states when it is due."""
     channels, troubles = status.channels, status.troubles
     rows = []
     for sensor in sensors:
@@ -112,14 +112,14 @@ def _no_reading_yet(sensor: SensorConfig, status: Status, trouble: str | None) -
 
 
 def _config_age_s(status: Status) -> float:
-    """How long the daemon has had its config, by the clock of the machine that both run on."""
+    """Returns how long the daemon has had its config, by the clock of the machine that both run on."""
     loaded_s = (datetime.now(UTC) - datetime.fromisoformat(status.config.loaded_at)).total_seconds()
     # A clock that was set since makes the difference meaningless.
     return min(status.uptime_s, loaded_s) if loaded_s >= 0 else status.uptime_s
 
 
 def number_text(value: float | None, unit: str | None) -> str:
-    """A figure for people, small ones with three digits."""
+    """Formats a figure for people, a small one with three digits."""
     if value is None:
         return "–"
     digits = f"{value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
@@ -127,12 +127,12 @@ def number_text(value: float | None, unit: str | None) -> str:
 
 
 def quality_text(quality: int) -> Text:
-    """A quality flag's name in its colour."""
+    """Returns a quality flag's name in its colour."""
     return Text(QUALITIES.get(quality, "?"), style=_COLOURS.get(quality, "white"))
 
 
 def line(row: Row) -> Text:
-    """A reading on one line."""
+    """Formats a reading on one line."""
     raw, value = number_text(row.raw, row.raw_unit), number_text(row.value, row.unit)
     text = Text(f"{clock_text(row.time)} {row.channel}  {raw}  {value}  ")
     text.append_text(_quality(row))
@@ -140,7 +140,7 @@ def line(row: Row) -> Text:
 
 
 def print_rows(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
-    """A table, or on a narrow terminal a few lines for each channel; ages against ``now`` where it is given.
+    """Prints a table, or a few lines for each channel on a narrow terminal; ages against ``now`` if given.
 
     A driver's message is text as it stands: ``[board]`` in it is no markup.
     """
@@ -164,7 +164,7 @@ def print_rows(rows: Sequence[Row], console: Console, now: datetime | None) -> N
 
 
 def channel_table(status: Status, now: datetime | None = None, most: int | None = None) -> Table:
-    """The last reading of each channel, those of other devices last; at most so many rows.
+    """Returns the last reading of each channel, those of other devices last; at most so many rows.
 
     ``age`` is against ``now``, left out where that is None: replayed time.
     """
@@ -195,12 +195,12 @@ def channel_table(status: Status, now: datetime | None = None, most: int | None 
 
 
 def clock_text(time: str | None) -> str:
-    """The time of day, UTC, of a time in RFC 3339 with a Z."""
+    """Returns the time of day, UTC, of a time in RFC 3339 with a Z."""
     return time[11:19] if time else "–"
 
 
 def age_text(time: str | None, now: datetime) -> str:
-    """How long ago a time was."""
+    """Formats how long ago a time was."""
     if not time:
         return "–"
     return duration_text((now - datetime.fromisoformat(time)).total_seconds())

@@ -1,4 +1,4 @@
-"""``fieldgate self-report``: how the mast is, as an event of the gateway and a line for the journal.
+"""``fieldgate self-report`` reports how the mast is: an event of the gateway and a line for the journal.
 
 Run each day by fieldgate-report.timer. It requests the daemon's status and leaves the event in the spool for
 it, so that an uplink that is down only delays it. Where the daemon doesn't respond, it reports that.
@@ -43,7 +43,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What of a status is stored until the next report."""
+    """Holds what of a status is stored until the next report."""
 
     run: str
     uptime_s: Annotated[float, msgspec.Meta(ge=0)]
@@ -53,7 +53,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The config, or what became of an upgrade."""
+    """Adds the config, or what became of an upgrade."""
     add_config(parser)
     upgrade = parser.add_argument_group("what became of an upgrade, in place of how the mast is")
     upgrade.add_argument("--upgrade", nargs=2, metavar=("FROM", "TO"), help="the package's versions")
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Report once. Raises ConfigError."""
+    """Reports once. Raises ConfigError."""
     config = load(arguments.config, at_work=False)
     if arguments.upgrade is not None:
         before, after = arguments.upgrade
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report_upgrade(config: Config, before: str, after: str, reverted: str | None, gap_s: float | None) -> int:
-    """Leave the event that a new version runs, or has given way to the one before; the exit code."""
+    """Leaves the event that a new version runs, or has given way to the one before; returns the exit code."""
     fields: dict[str, Any] = {"from": before, "to": after}
     if reverted is not None:
         fields["reason"] = reverted
@@ -86,7 +86,7 @@ def report_upgrade(config: Config, before: str, after: str, reverted: str | None
 
 
 def make_report(config: Config, fetch_status: Callable[[str], Status]) -> int:
-    """Report once; the exit code. ``fetch_status`` raises NoStatus."""
+    """Reports once; returns the exit code. ``fetch_status`` raises NoStatus."""
     path = config.outbox.path.with_name(config.outbox.path.name + ".report")
     totals: Totals | None = None
     try:
@@ -109,7 +109,7 @@ def make_report(config: Config, fetch_status: Callable[[str], Status]) -> int:
 
 
 def report(status: Status, before: Totals | None = None) -> dict[str, Any]:
-    """The event's fields from the daemon's status; ``before``: the totals at the last report.
+    """Returns the event's fields from the daemon's status; ``before``: the totals at the last report.
 
     Recovery is valid readings by expected ones, 0 to 1; seconds, bytes, Cel.
     """
@@ -145,7 +145,7 @@ def report(status: Status, before: Totals | None = None) -> dict[str, Any]:
 
 
 def line(report: Mapping[str, Any]) -> str:
-    """The report for the journal, on one line; what is unknown is left out."""
+    """Returns the report for the journal, on one line; what is unknown is left out."""
     facts: dict[str, object] = {"event": "mast.report"}
     if "daemon" in report:
         facts["daemon"] = json.dumps(report["daemon"], ensure_ascii=False)

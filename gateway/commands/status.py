@@ -24,7 +24,7 @@ from gateway.status.client import NoStatus, fetch, listen_address
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The daemon's config; or where the run ledger is."""
+    """Adds the daemon's config; or where the run ledger is."""
     meaning = f"where [status] listen stands (default: {CONFIG_PATH})"
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
     add_json(parser)
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the status. Raises CommandError where the daemon's can't be fetched."""
+    """Prints the status. Raises CommandError where the daemon's can't be fetched."""
     if arguments.bootstrap_servers is not None or arguments.cloud is not None:
         # Needs Kafka's library; the daemon's own status doesn't.
         from gateway.commands import accounts

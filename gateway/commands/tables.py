@@ -1,4 +1,4 @@
-"""Tables and findings for people, without lines."""
+"""Prints tables and findings for people, without lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NARROW_INDENT: Final = 2
 
 
 def plain_table(*columns: str, right: Collection[str] = (), wrapped: Collection[str] = ()) -> Table:
-    """A table of these columns, each on one line; those in ``wrapped`` may have several."""
+    """Returns a table of these columns, each on one line; those in ``wrapped`` may have several."""
     table = Table(box=None, pad_edge=False)
     for name in columns:
         justify: Literal["left", "right"] = "right" if name in right else "left"
@@ -30,18 +30,18 @@ def plain_table(*columns: str, right: Collection[str] = (), wrapped: Collection[
 
 
 def wide_console(columns: int = 200) -> Console:
-    """Standard output: as wide as its terminal, else of so many columns; piped, a table isn't cut at 80."""
+    """Returns standard output, as wide as its terminal; of so many columns into a pipe, not cut at 80."""
     return Console() if sys.stdout.isatty() else Console(width=columns)
 
 
 def terminal() -> tuple[Console, int | None]:
-    """Where findings are printed, and the width at which they are wrapped: None into a file."""
+    """Returns where findings are printed, and the width at which they are wrapped: None into a file."""
     console = Console(soft_wrap=True, highlight=False)
     return console, console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
 def print_findings(findings: Iterable[Finding], console: Console, width: int | None) -> int:
-    """Print them as they come, wrapped at a width; 1 where one is an error."""
+    """Prints them as they come, wrapped at a width; returns 1 where one is an error."""
     failed = False
     for finding in findings:
         failed = failed or finding.severity == "error"

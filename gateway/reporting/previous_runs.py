@@ -1,4 +1,4 @@
-"""What a daemon leaves on this machine: for its successors, and that a reading of its run is safe.
+"""Keeps on this machine what a daemon leaves for its successors, and that a reading of its run is safe.
 
 The file for its successors is written at its start and at a clean stop; in between only where a reload makes
 the commit interval longer. That a reading is safe decides whether a new version may stay: the file is in
@@ -29,40 +29,40 @@ _LONGEST_FSYNC_S: Final = 1.0
 
 
 def lost_at_most_s(config: Config) -> float:
-    """Seconds of readings that a power cut may cost: what isn't on the disk yet."""
+    """Returns the seconds of readings that a power cut may cost: what isn't on the disk yet."""
     return config.outbox.commit_interval_s + _LONGEST_FSYNC_S
 
 
 @dataclass(frozen=True, slots=True)
 class Predecessors:
-    """The run before this one, None without one, and the latest runs that did not end themselves."""
+    """Names the run before this one, None without one, and the latest runs that did not end themselves."""
 
     previous_run: str | None = None
     unfinished: tuple[Unfinished, ...] = ()
 
 
 class PreviousRuns:
-    """The file of one run. What can't be read or written is logged; sampling continues."""
+    """Writes the file of one run. What can't be read or written is logged; sampling continues."""
 
     def __init__(self, path: Path, run: str, lost_at_most_s: float) -> None:
         self._path = path
         self._fields: dict[str, Any] = {"run": run, "boot": boot_id(), "lost_at_most_s": lost_at_most_s}
 
     def begin(self) -> Predecessors:
-        """Write this run over the previous one, which is returned."""
+        """Writes this run over the previous one, which is returned."""
         before = read_state(self._path, _predecessors, Predecessors())
         self._fields["unfinished"] = [asdict(each) for each in before.unfinished]
         self._write(stopped=False)
         return before
 
     def allow(self, lost_at_most_s: float) -> None:
-        """Let this run lose more from now on, should it be cut off; durable when it returns."""
+        """Stores that this run may lose more from now on, should it be cut off; durable when it returns."""
         if lost_at_most_s > self._fields["lost_at_most_s"]:
             self._fields["lost_at_most_s"] = lost_at_most_s
             self._write(stopped=False)
 
     def end(self) -> None:
-        """Write that this run has ended itself, and that its last record is durable."""
+        """Stores that this run has ended itself, and that its last record is durable."""
         self._write(stopped=True)
 
     def _write(self, *, stopped: bool) -> None:
@@ -89,7 +89,7 @@ class FirstReading:
         self._path = None if directory is None else Path(directory, "durable")
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Write it, where Kafka or the outbox has the first reading by now."""
+        """Writes it once Kafka or the outbox has the first reading."""
         if self._path is None or not snapshot.durable:
             return
         try:

@@ -1,4 +1,4 @@
-"""Where the mast has stood: kept beside the outbox, published in ``gateway.sites``.
+"""Keeps where the mast has stood beside the outbox, and publishes it in ``gateway.sites``.
 
 What ``[site]`` has holds from its ``valid_from`` on, without one from when the daemon first had it: records
 of later times get it too, so that the newest beginning at or before a time has what the config has last
@@ -29,7 +29,7 @@ _DAY_US: Final = 86_400_000_000
 
 
 class SiteHistory:
-    """The records of this gateway. ``config`` gives the one in force, ``announce`` publishes a record.
+    """Holds the records of this gateway. ``config`` gives the one in force, ``announce`` publishes a record.
 
     A file that can't be read or written costs no more than that the same site begins once more, later.
     """
@@ -53,18 +53,18 @@ class SiteHistory:
         self._since_boot_ns = 0
 
     def begin(self) -> None:
-        """Apply the configuration at a start, and publish the whole history."""
+        """Applies the configuration at a start, and publishes the whole history."""
         self._apply()
         for record in self._records.values():
             self._announce(_kafka_record(record))
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Publish what has changed."""
+        """Publishes what has changed."""
         for record in self._apply():
             self._announce(_kafka_record(record))
 
     def _apply(self) -> list[SiteRecord]:
-        """Put the configured site in force; the records that are new or changed, stored."""
+        """Puts the configured site in force; returns the new or changed records, which are stored."""
         config = self._config()
         if config.site != self._site:
             self._site, self._pending = config.site, True
@@ -95,7 +95,7 @@ class SiteHistory:
 
 
 def _record(gateway: str, site: SiteConfig, position: tuple[float, float]) -> SiteRecord:
-    """The site's record, not published yet and since an unknown time."""
+    """Returns the site's record, not published yet and since an unknown time."""
     offset_min = None
     if site.utc_offset is not None:
         hours, minutes = site.utc_offset[1:].split(":")

@@ -1,4 +1,4 @@
-"""The running daemon's status, fetched over HTTP by the commands."""
+"""Fetches the running daemon's status over HTTP, for the commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NoStatus(Exception):
 
 
 def fetch(listen: str) -> Status:
-    """The status of the daemon that listens on ``host:port``. Raises NoStatus."""
+    """Returns the status of the daemon that listens on ``host:port``. Raises NoStatus."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit():
         raise NoStatus(f"status.listen {listen!r} is not HOST:PORT")
@@ -49,7 +49,7 @@ def fetch(listen: str) -> Status:
 
 
 def listen_address(config: Path, *, chosen: bool) -> tuple[str, str]:
-    """``[status] listen`` of a config file, else the default; and why that was taken. Raises NoStatus.
+    """Returns ``[status] listen`` of a config file, else the default and why. Raises NoStatus.
 
     ``chosen``: the user has named the file, so it must be readable.
     """
@@ -68,7 +68,7 @@ def listen_address(config: Path, *, chosen: bool) -> tuple[str, str]:
 
 
 def daemon_of(config: Config) -> int | None:
-    """The process that has the gateway's outbox, None where there is none. Raises PermissionError."""
+    """Returns the process that uses the gateway's outbox, None without one. Raises PermissionError."""
     lock = Path(f"{config.outbox.path}.lock")
     try:
         lock.stat()
@@ -80,7 +80,7 @@ def daemon_of(config: Config) -> int | None:
 
 
 def daemon_status(config: Config) -> Status | None:
-    """The status of this gateway's daemon, None where none runs. Raises NoStatus where it doesn't respond."""
+    """Returns the status of this gateway's daemon, None where none runs. Raises NoStatus without response."""
     reason = "its status page is off: set [status] listen"
     if config.status.enabled:
         try:

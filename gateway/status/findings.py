@@ -1,4 +1,4 @@
-"""What is wrong, by a status: the one place where the daemon's health is judged, in words and remedies. Pure.
+"""Judges the daemon's health by its status, in words and remedies; nothing else does. Pure.
 
 ``doctor``, ``commission``, ``status``, the status page, the daily report and the support bundle show these.
 """
@@ -17,7 +17,7 @@ from gateway.system.times import duration_text
 RESTART: Final = "sudo systemctl restart fieldgate"
 RELOAD: Final = "sudo systemctl reload fieldgate"
 FEW_DAYS: Final = 7.0
-"""Room for less than these is worth a warning."""
+"""Room for fewer days is worth a warning."""
 MORE_ROOM: Final = "a larger outbox.max_bytes, or a larger disk"
 CLOCK_REMEDY: Final = (
     "see timedatectl, chronyc tracking; a mast without a time server needs GPS or a clock chip, or until"
@@ -64,7 +64,7 @@ def find(status: Status, config: Config) -> Iterator[Finding]:
 
 
 def stalled(status: Status) -> list[str]:
-    """What a restart may cure, so neither a lost uplink nor a dead sensor."""
+    """Returns what a restart may cure, so neither a lost uplink nor a dead sensor."""
     found = []
     if status.main_loop_ago_s > _STALLED_S:
         found.append(f"main loop stalled for {status.main_loop_ago_s:.0f} s")
@@ -90,20 +90,20 @@ def heat(celsius: float | None, *, slowed: bool) -> Iterator[Finding]:
 
 
 def weak_supply(when: str, *, now: bool) -> Finding:
-    """The supply of a Raspberry Pi is too low, or was."""
+    """Returns the finding that the supply of a Raspberry Pi is too low, or was."""
     remedy = "a stronger 5 V supply, shorter and thicker wires: the Pi resets, and cards lose data"
     return Finding("power", "error" if now else "warning", f"the supply {when}", remedy)
 
 
 def slow_uplink(what: str, confirm_s: float) -> Finding:
-    """Kafka confirms so late that each reading is stored before."""
+    """Returns the finding that Kafka confirms so late that each reading is stored before."""
     found = f"{what}: over half of outbox.commit_interval_s, so each reading is written to the card first"
     remedy = f"outbox.commit_interval_s above {confirm_s * 2:.1f}, as far as a power cut may cost"
     return Finding("kafka", "warning", found, remedy)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """``done 3, EXPIRED 1``."""
+    """Formats counts as in ``done 3, EXPIRED 1``."""
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
@@ -232,7 +232,7 @@ def _relays(status: Status) -> Iterator[Finding]:
 
 
 def _traffic(status: Status, config: Config) -> Iterator[Finding]:
-    """What passes between Kafka, devices and the mast beside readings."""
+    """Judges what passes between Kafka, devices and the mast beside readings."""
     commands, http = status.commands, status.http
     if commands.problem is not None:
         yield Finding("command", "error", f"can't be read: {commands.problem}")

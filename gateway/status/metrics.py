@@ -1,4 +1,4 @@
-"""The daemon's status as Prometheus' text format (version 0.0.4), by prometheus_client. Pure.
+"""Renders the daemon's status in Prometheus' text format (version 0.0.4), by prometheus_client. Pure.
 
 Names are base units with their suffix; a counter begins at 0 with each start of the daemon. What is unknown
 is left out, never 0.
@@ -60,19 +60,19 @@ _UPLINKS: Final = ("healthy", "draining", "spilling", "metered")
 
 
 def render(status: Status, resident: int | None = None) -> bytes:
-    """The exposition of one status; ``resident`` is the process's memory in bytes."""
+    """Returns the exposition of one status; ``resident`` is the process's memory in bytes."""
     return generate_latest(_Snapshot(status, resident))
 
 
 class _Snapshot(Collector):
-    """The metrics of one status."""
+    """Collects the metrics of one status."""
 
     def __init__(self, status: Status, resident: int | None) -> None:
         self._status = status
         self._resident = resident
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yields all families."""
         status = self._status
         build = {"version": status.machine.version, "gateway": status.gateway}
         yield _gauge("fieldgate_build_info", "Installed version; always 1.", (build, 1))
@@ -112,7 +112,7 @@ class _Snapshot(Collector):
 
 
 def _proxy(proxy: MqttProxyStatus) -> Iterator[Metric]:
-    """What devices publish to the gateway itself."""
+    """Counts what devices publish to the gateway itself."""
     yield _gauge("fieldgate_mqtt_proxy_clients", "Devices connected by MQTT.", ({}, proxy.clients))
     for key, text in _PROXY.items():
         yield CounterMetricFamily(f"fieldgate_mqtt_proxy_{key}", text, getattr(proxy, key))
@@ -121,7 +121,7 @@ def _proxy(proxy: MqttProxyStatus) -> Iterator[Metric]:
 
 
 def _downlinks(topics: Mapping[str, DownlinkStatus]) -> Iterator[Metric]:
-    """The records that come from Kafka to the local broker."""
+    """Counts the records that come from Kafka to the local broker."""
     published = {topic: each.published for topic, each in topics.items()}
     text = "Records of a Kafka topic published locally."
     yield _counter("fieldgate_downlink_published", text, "topic", published)
@@ -132,7 +132,7 @@ def _downlinks(topics: Mapping[str, DownlinkStatus]) -> Iterator[Metric]:
 
 
 def _relays(relays: Mapping[str, RelayStatus]) -> Iterator[Metric]:
-    """The relays and their interlocks. A relay whose pin can't be claimed has no state."""
+    """Shows relays and their interlocks. A relay whose pin can't be claimed has no state."""
     known = (
         ({"relay": name}, each.state == "on") for name, each in relays.items() if each.state != "unknown"
     )
@@ -150,7 +150,7 @@ def _relays(relays: Mapping[str, RelayStatus]) -> Iterator[Metric]:
 
 
 def _readings(channels: Mapping[str, Channel]) -> Iterator[Metric]:
-    """The last reading of each channel. A missing value has no sample, its quality does."""
+    """Shows the last reading of each channel. A missing value has no sample, its quality does."""
     last = [({"channel": name}, channels[name]) for name in sorted(channels)]
     yield _gauge(
         "fieldgate_reading_value",

@@ -1,4 +1,4 @@
-"""The status over HTTP, on threads of its own: the page, JSON, events, metrics, health.
+"""Serves the status over HTTP, on threads of its own: the page, JSON, events, metrics, health.
 
 A connection from this machine to the mast's own listener needs no token; any other one does, whatever
 address the server listens on, and on the phone's listener all do. A token in the URL becomes a cookie at
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _EVENT_EVERY_S: Final = 1.0
 _PULSES_EVERY_S: Final = 0.25
 _MAX_STREAMS: Final = 8
-"""Event streams at a time, a thread each; more get 503 and try again by themselves."""
+"""Most event streams at a time, a thread each; a further one gets 503 and tries again by itself."""
 _TIMEOUT_S: Final = 10.0
 """A client that takes longer to send its request, or to receive the response, is disconnected."""
 _LONGEST_BODY: Final = 1_000
@@ -72,7 +72,7 @@ _REFUSALS: Final = {
 
 @cache
 def page() -> bytes:
-    """The page, with the texts of flags and reasons."""
+    """Returns the page, with the texts of flags and reasons."""
     text = files("gateway.status").joinpath("page.html").read_text(encoding="utf-8")
     reasons = {name: reason.text for name, reason in REASONS.items()}
     words = msgspec.json.encode({"qualities": QUALITIES, "reasons": reasons}).decode()
@@ -86,16 +86,16 @@ def _token_page(reason: str, form: bool) -> bytes:
 
 
 def is_local(peer: str, own: str) -> bool:
-    """Whether a connection comes from this machine: over the loopback, or from the address it came to."""
+    """Returns True for a connection from this machine: over the loopback, or from the address it came to."""
     return peer == own or ip_address(peer.partition("%")[0]).is_loopback
 
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """What the server serves; any thread may call.
+    """Provides what the server serves; any thread may call it.
 
-    ``recent``: by channel the last readings, ``[time in ms since the epoch, value or null]`` each.
-    ``pulses``: by sensor that counts pulses, how many have come since its driver was started.
+    ``recent``: each channel's last readings, ``[time in ms since the epoch, value or null]`` each.
+    ``pulses``: how many each sensor has counted since its driver was started.
     ``clock``: takes a phone's time; None where the board has a time of its own.
     """
 
@@ -121,7 +121,7 @@ class Request(BaseHTTPRequestHandler):
     address: SplitResult
 
     def parse_request(self) -> bool:
-        """Parses a request; an address that isn't one is answered here."""
+        """Parses a request; a malformed address is answered with 400."""
         if not super().parse_request():
             return False
         try:
@@ -132,7 +132,7 @@ class Request(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        """Every page and interface but the health check needs access."""
+        """Answers a request; all but the health check needs access."""
         address = self.address
         if address.path == "/healthz":
             self._health()
@@ -172,7 +172,7 @@ class Request(BaseHTTPRequestHandler):
             self._send_text(f"there are {', '.join(_PATHS)} and /healthz", HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        """A phone's time, over the temporary listener."""
+        """Takes a phone's time, over the temporary listener."""
         self.close_connection = True
         manual_time, path = self.server.source.clock, self.address.path
         if self.server.free_for_locals or path != "/api/clock" or manual_time is None:
@@ -268,12 +268,12 @@ class Request(BaseHTTPRequestHandler):
         self._send_text(reasons if found else "ok", code)
 
     def _status(self) -> Status:
-        """The status, with the time left where access ends."""
+        """Returns the status, with the time left where access ends."""
         status, left_s = self.server.source.status(), self.server.gate.left_s
         return status if left_s is None else msgspec.structs.replace(status, closes_in_s=round(left_s))
 
     def _stream(self, name: str, content: Callable[[], object], every_s: float) -> None:
-        """Server-sent events until the server stops, access ends or the client disconnects."""
+        """Sends server-sent events until the server stops, access ends or the client disconnects."""
         if not self.server.streams.acquire(blocking=False):
             self._send_text("too many pages are open on this mast", HTTPStatus.SERVICE_UNAVAILABLE)
             return
@@ -314,17 +314,17 @@ class Request(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """The path at most: a token may stand behind it."""
+        """Logs the path at most: a token may stand behind it."""
         path = getattr(self, "path", "").partition("?")[0]
         log.debug("event=status.request peer=%s path=%s", self.client_address[0], path)
 
     def log_error(self, format: str, *args: object) -> None:
-        """A request that can't be parsed has no path."""
+        """Logs no more of a request that can't be parsed: it has no path."""
         log.debug("event=status.bad_request peer=%s", self.client_address[0])
 
 
 class StatusServer(BoundedServer):
-    """``free_for_locals``: connections from this machine need no token."""
+    """Listens on one address. ``free_for_locals``: connections from this machine need no token."""
 
     def __init__(
         self,
@@ -335,7 +335,7 @@ class StatusServer(BoundedServer):
         *,
         free_for_locals: bool = True,
     ) -> None:
-        """Listen. Raises OSError."""
+        """Listens. Raises OSError."""
         self.source = source
         self.gate = gate or Gate(None)
         self.free_for_locals = free_for_locals

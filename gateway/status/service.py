@@ -1,4 +1,4 @@
-"""The page where it is configured, and beside it a phone's, for an hour and with a token of its own."""
+"""Serves the page where it is configured, and beside it a phone's, for an hour with a token of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REMEMBERED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Where it is open: ``url`` without its token; ``seconds`` until it closes."""
+    """Names where the page is open: ``url`` without its token; ``seconds`` until it closes."""
 
     url: str
     token: str
@@ -37,7 +37,7 @@ class Opened:
 
 
 class TemporaryAccess:
-    """One listener at a time; opening it again closes the one before. Any thread may call it."""
+    """Opens one listener at a time; opening it again closes the one before. Any thread may call it."""
 
     def __init__(self, source: StatusSource, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._source = source
@@ -48,7 +48,7 @@ class TemporaryAccess:
         self._lock = threading.Lock()
 
     def open(self, address: str, port: int, minutes: float) -> Opened:
-        """Listen on an address of this machine; on another port where this one is taken. Raises OSError."""
+        """Listens on an address of this machine; on another port where this one is taken. Raises OSError."""
         seconds, token = 60.0 * min(minutes, LONGEST_MINUTES), new_token()
         with self._lock:
             self._end()
@@ -62,7 +62,7 @@ class TemporaryAccess:
         return Opened(f"http://{host}:{server.server_port}/", token, seconds)
 
     def _listen(self, address: str, ports: tuple[int, ...], gate: Gate) -> StatusServer:
-        """The first of the ports that is free. Locals need the token too: they have the other page."""
+        """Listens on the first free port. Local requests need the token, too: they have the other page."""
         for port in ports[:-1]:
             try:
                 return StatusServer(address, port, self._source, gate, free_for_locals=False)
@@ -73,17 +73,17 @@ class TemporaryAccess:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is."""
+        """Returns True while a phone has access."""
         server = self._server
         return server is not None and server.gate.is_open
 
     def close(self) -> bool:
-        """Close it now; False where it wasn't open."""
+        """Closes it now; False where it wasn't open."""
         with self._lock:
             return self._end()
 
     def check(self) -> None:
-        """Close it where its time is over; called every now and then."""
+        """Closes it once its time is over; the main loop calls it each second."""
         with self._lock:
             if self._server is not None and not self._server.gate.is_open:
                 self._end()
@@ -98,7 +98,7 @@ class TemporaryAccess:
 
 
 class StatusPage:
-    """The server at the address that is configured, if any. Owned by the main thread."""
+    """Runs the server at the address that is configured, if any. Owned by the main thread."""
 
     def __init__(self, source: StatusSource) -> None:
         self._source = source
@@ -107,19 +107,19 @@ class StatusPage:
 
     @property
     def port(self) -> int:
-        """What is configured; 0 is any."""
+        """Returns the configured port; 0 is any free one."""
         return self._listener.address.port
 
     def listen(self, address: StatusConfig) -> None:
-        """Answer here from now on, and nowhere else. Raises OSError; then everything stays as it is."""
+        """Listens there from now on, and nowhere else. Raises OSError; then everything stays as it is."""
         self._listener.listen(address)
 
     def tick(self, _snapshot: Snapshot) -> None:
-        """Close the phone's page where its time is over."""
+        """Closes the phone's page once its time is over."""
         self.phone.check()
 
     def stop(self) -> None:
-        """End and give the ports back."""
+        """Ends and releases the ports."""
         self.phone.close()
         self._listener.stop()
 
@@ -130,7 +130,7 @@ class StatusPage:
 
 
 def phone_control(page: StatusPage, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Carry out a request of ``fieldgate phone``. Raises ValueError and OSError, with a text for the user."""
+    """Carries out a request of ``fieldgate phone``. Raises ValueError and OSError, with the user's text."""
     if request.get("do") == CLOSE:
         return {"was_open": page.phone.close()}
     if request.get("do") != OPEN:

@@ -1,4 +1,4 @@
-"""The gateway's status: one type for what the daemon builds, ``/api/status`` serves and commands read.
+"""Defines the gateway's status: the daemon builds it, ``/api/status`` serves it and commands read it.
 
 The daemon builds it anew at each request. What is wrong is judged once, then (``gateway.status.findings``),
 and stands in ``findings``: every reader shows the same words and remedies.
@@ -19,7 +19,7 @@ Severity = Literal["ok", "warning", "error"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was found of one thing, and the remedy where there is one."""
+    """States what was found of one thing, and the remedy where there is one."""
 
     area: str
     severity: Severity
@@ -186,7 +186,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     kafka_late_s: float | None
     kafka_confirmed_ago_s: float | None
     parked: dict[str, ParkedStatus]
-    """By Kafka topic."""
+    """The Kafka topics that reject records."""
     in_flight: int
     confirmed: int
     spilled: int
@@ -207,7 +207,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     forwarded_channels: dict[str, Channel]
     """Channels of other devices, those read last; another gateway's with ``gateway/`` before it."""
     troubles: dict[str, str]
-    """By sensor, why its last read failed."""
+    """Why the last read of a sensor failed, by its name."""
     sensors_hung: tuple[str, ...]
     hang_restart_wait_s: int
     sensor_retries: dict[str, int]
@@ -232,10 +232,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id_taken(self) -> bool:
-        """Whether another gateway with this id is seen: on the local broker, or among Kafka's readers."""
+        """Returns True if another gateway with this id is seen, on the broker or among Kafka's readers."""
         return self.mqtt_taken_over or "another gateway with this id" in (self.commands.problem or "")
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
-        """The findings that somebody has to look at."""
+        """Returns the findings that an operator has to look at."""
         return tuple(each for each in self.findings if each.severity != "ok")

@@ -1,4 +1,4 @@
-"""``fieldgate doctor``: whether this machine is ready for a config; findings for people, or as JSON."""
+"""``fieldgate doctor`` examines if this machine is ready for a config; for people, or as JSON."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gateway.commands.tables import print_findings, terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The config, and how long to wait for Kafka."""
+    """Adds the config, and how long to wait for Kafka."""
     add_config(parser)
     add_json(parser, "findings as JSON")
     add_timeout(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print each finding: 0, or 1 where one is an error."""
+    """Prints each finding; returns 0, or 1 where one is an error."""
     # What goes wrong stands in the findings.
     without_logs("gateway", "drivers")
     found = examine(arguments.config, arguments.timeout)

@@ -1,4 +1,4 @@
-"""What ``doctor`` examines, in order. Nothing is created, sent or locked.
+"""Examines everything that ``doctor`` does, in order. Nothing is created, sent or locked.
 
 It needs no more rights than the daemon has. Sensors are read only where no daemon has them.
 """
@@ -28,7 +28,7 @@ _EXAMINED: Final = frozenset({"config", "disk", "heat", "power", "sensor"})
 
 
 def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[Finding]:
-    """Everything, one after the other, as it is found. ``timeout_s`` is for Kafka's response."""
+    """Yields everything as it is found. ``timeout_s`` is for Kafka's response."""
     config, problems = check(path)
     for problem in problems:
         yield Finding("config", "error" if problem.severity == "error" else "warning", str(problem))
@@ -63,7 +63,7 @@ def hardware(
     open_board: Callable[[Config], Board] = open_fitted_board,
     status: Status | NoStatus | None = None,
 ) -> Iterator[Finding]:
-    """The board, its pins and buses, and the sensors on them: as the daemon has them, where there is one."""
+    """Examines board, pins, buses and sensors; where the daemon runs, the sensors by its status."""
     wired = machine.needs(config.sensors)
     explained: set[str] = set()
     if config.board.kind == "raspberry-pi":
@@ -106,7 +106,7 @@ def hardware(
 
 
 def _from_daemon(config: Config, status: Status) -> Iterator[Finding]:
-    """The daemon's last readings, and whether they are proven."""
+    """Examines the daemon's last readings, and if they are proven."""
     if config.gateway.identity_key is not None and not status.run_proves_itself:
         found = "the running daemon's run began before this gateway.identity_key, and isn't proven by it"
         yield Finding("identity", "warning", found, RESTART)
@@ -119,7 +119,7 @@ def _from_daemon(config: Config, status: Status) -> Iterator[Finding]:
 
 
 def _from_board(config: Config, board: Board, explained: Collection[str]) -> Iterator[Finding]:
-    """Each sensor but those ``explained``: its readings, and its driver's diagnosis of the wiring."""
+    """Reads each sensor but those ``explained``: its readings, and its driver's diagnosis of the wiring."""
     wanted = [sensor for sensor in config.sensors if sensor.name not in explained]
     for result in OneShotRead(config.gateway.id, wanted, board).run(_SENSORS_S):
         rows = [row_of_reading(reading, result.sensor, result.trouble) for reading in result.readings]
@@ -149,14 +149,14 @@ def _finding(sensor: str, rows: list[Row]) -> Finding:
 
 
 def identity(config: Config) -> Finding:
-    """Whether the cloud can tell that readings are this gateway's."""
+    """Examines if the cloud can prove that readings are this gateway's."""
     if config.gateway.identity_key is None:
         return Finding("identity", "ok", "its runs don't prove themselves: there is no gateway.identity_key")
     return Finding("identity", "ok", "its runs prove themselves by gateway.identity_key")
 
 
 def clock(config: Config) -> Finding:
-    """Whether the time can be trusted."""
+    """Examines if the time can be trusted, by the kernel."""
     if config.board.kind in ("simulated", "replay"):
         return Finding("clock", "ok", f"the {config.board.kind} board has its own")
     if kernel_synchronised():

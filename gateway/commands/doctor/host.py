@@ -1,4 +1,4 @@
-"""A machine by its files: model, kernel, devices and who may use them."""
+"""Reads a machine by its files: model, kernel, devices and who may use them."""
 
 from __future__ import annotations
 
@@ -65,43 +65,43 @@ class Host:
     group_of: Callable[[Path], str | None] = group_of
 
     def path(self, name: str) -> Path:
-        """A file by its absolute name."""
+        """Returns a file by its absolute name."""
         return self.root / name.removeprefix("/")
 
     def text(self, name: str) -> str | None:
-        """The content of a small file, None where it can't be read; device trees end strings with NUL."""
+        """Returns the content of a small file, None for none; device trees end strings with NUL."""
         try:
             return self.path(name).read_bytes().decode("utf-8", "replace").strip("\0\n ")
         except OSError:
             return None
 
     def names(self, pattern: str) -> list[str]:
-        """Absolute names of the files that match, sorted."""
+        """Returns the absolute names of the files that match, sorted."""
         found = self.root.glob(pattern.removeprefix("/"))
         return sorted(f"/{each.relative_to(self.root)}" for each in found)
 
     @property
     def model(self) -> str | None:
-        """The board by its device tree: ``Raspberry Pi 4 Model B Rev 1.4``; None on a PC."""
+        """Returns the board by its device tree: ``Raspberry Pi 4 Model B Rev 1.4``; None on a PC."""
         return self.text("/proc/device-tree/model")
 
     @property
     def is_pi(self) -> bool:
-        """Whether it is a Raspberry Pi."""
+        """Returns True for a Raspberry Pi."""
         return "Raspberry Pi" in (self.model or "")
 
     @property
     def is_pi_5(self) -> bool:
-        """Whether its pins hang on the RP1 chip (Pi 5, Compute Module 5, Pi 500)."""
+        """Returns True if its pins are on the RP1 chip (Pi 5, Compute Module 5, Pi 500)."""
         return re.search(r"Raspberry Pi (Compute Module )?5", self.model or "") is not None
 
     @property
     def kernel(self) -> str:
-        """The kernel's release."""
+        """Returns the kernel's release."""
         return self.text("/proc/sys/kernel/osrelease") or "unknown"
 
     @property
     def kernel_version(self) -> tuple[int, int]:
-        """Its first two figures; (0, 0) where it has none."""
+        """Returns the first two figures of the release; (0, 0) for none."""
         found = re.match(r"(\d+)\.(\d+)", self.kernel)
         return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -1,4 +1,4 @@
-"""The machine and what is wired to it: the Raspberry Pi, its devices, who may use them, I2C bus and relays.
+"""Examines the Raspberry Pi and what is wired to it: devices, who may use them, I2C bus and relays.
 
 Sources: ``gateway/system/supply.py``; JESD84 for the life of an eMMC. The bus is probed as i2cdetect does by
 default (its manual): an empty write, which requests nothing, and a read of one byte for 0x30-0x37 and
@@ -44,7 +44,7 @@ _ADS1115: Final = {0x48: "GND", 0x49: "VDD", 0x4A: "SDA", 0x4B: "SCL"}
 
 
 def pi(host: Host) -> Iterator[Finding]:
-    """The machine's own state."""
+    """Examines the machine's own state."""
     if not host.is_pi:
         what = host.model or "no board with pins"
         yield Finding(
@@ -98,7 +98,7 @@ def _card(host: Host) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What sensors are wired to: BCM pins and I2C addresses with the sensors behind them, serial ports."""
+    """Lists what sensors are wired to: BCM pins and I2C addresses with their sensors, serial ports."""
 
     pins: dict[int, tuple[str, ...]]
     addresses: dict[int, tuple[str, ...]]
@@ -106,12 +106,12 @@ class Needs:
 
     @property
     def on_pins(self) -> set[str]:
-        """The sensors on pins."""
+        """Returns the sensors on pins."""
         return {name for names in self.pins.values() for name in names}
 
     @property
     def on_bus(self) -> set[str]:
-        """The sensors on the I2C bus."""
+        """Returns the sensors on the I2C bus."""
         return {name for names in self.addresses.values() for name in names}
 
 
@@ -212,7 +212,7 @@ class StuckBusError(Exception):
 
 
 def scan(bus: I2cBus) -> tuple[int, ...]:
-    """The addresses that respond. Raises StuckBusError, and OSError where another thread keeps the bus."""
+    """Returns the addresses that respond. Raises StuckBusError; OSError if another thread has the bus."""
     found, stuck = [], 0
     for address in range(_FIRST, _LAST + 1):
         bus.try_lock()
@@ -234,7 +234,7 @@ def scan(bus: I2cBus) -> tuple[int, ...]:
 
 
 def i2c_bus(bus: I2cBus, wired: Needs) -> tuple[list[Finding], set[str]]:
-    """The findings, and the sensors that they explain: those need not be read."""
+    """Returns the findings, and the sensors that they explain: those need not be read."""
     remedy: str | None
     try:
         present = scan(bus)

@@ -1,4 +1,4 @@
-"""What the gateway needs beside its sensors: the outbox's disk, the broker, Kafka, the schema registry."""
+"""Examines what the gateway needs beside its sensors: outbox, disk, broker, Kafka, schema registry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SETTINGS: Final = {"Retain not supported": "retain_available true", "QoS not su
 
 
 def outbox(config: Config) -> Iterator[Finding]:
-    """The outbox's files, who uses them, and how long they last without Kafka."""
+    """Examines the outbox's files, who uses them, and how long they last without Kafka."""
     path = config.outbox.path
     directory = path.parent
     there = next(place for place in (directory, *directory.absolute().parents) if place.exists())
@@ -97,7 +97,7 @@ def _capacity(config: Config, used: int, free: int) -> Finding:
 
 
 def volume(config: Config) -> Finding:
-    """Megabytes a month."""
+    """Estimates the megabytes a month."""
     rate, readers = capacity.readings_per_s(config), capacity.reader_bytes(config)
     waiting = "".join(f"; {decimal(round(size))} to wait for {name}" for name, size in readers.items())
     if not rate:
@@ -112,7 +112,7 @@ def volume(config: Config) -> Finding:
 
 
 def broker(config: Config) -> Finding:
-    """Whether Mosquitto accepts the gateway, with a last will such as the daemon's: retained, at QoS 1."""
+    """Examines if Mosquitto accepts the gateway, with a last will like the daemon's: retained, at QoS 1."""
     address = f"{config.mqtt.host}:{config.mqtt.port}"
     begin_s = time.monotonic()
     try:
@@ -135,7 +135,7 @@ def broker(config: Config) -> Finding:
 
 
 def _greeting(config: Config, protocol: MQTTProtocolVersion) -> str | None:
-    """What a broker answers to a CONNECT; None: nothing in time. Raises OSError."""
+    """Returns a broker's answer to a CONNECT, None without one in time. Raises OSError."""
     reasons: SimpleQueue[str | None] = SimpleQueue()
     client = Client(CallbackAPIVersion.VERSION2, protocol=protocol)
     client.connect_timeout = _MQTT_TIMEOUT_S
@@ -157,7 +157,7 @@ def _greeting(config: Config, protocol: MQTTProtocolVersion) -> str | None:
 
 
 def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
-    """Whether the cluster answers and has the topics."""
+    """Examines if the cluster answers and has the topics."""
     servers = config.kafka.bootstrap_servers
     try:
         cluster = describe_cluster(servers, config.kafka.properties, timeout_s)
@@ -187,7 +187,7 @@ def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
 
 
 def topic_findings(config: Config, present: Collection[str]) -> Iterator[Finding]:
-    """Which of the topics that are needed are missing."""
+    """Yields which of the topics that are needed are missing."""
     wanted = {config.kafka.prefix + each for each in wanted_topics(config)}
     missing = sorted(wanted - set(present))
     if missing:
@@ -200,7 +200,7 @@ def topic_findings(config: Config, present: Collection[str]) -> Iterator[Finding
 
 
 def registry(config: Config, timeout_s: float) -> Iterator[Finding]:
-    """What the registry answers; it is asked, and nothing is registered."""
+    """Examines what the registry answers; nothing is registered."""
     access = access_of(config.kafka)
     if access is None:
         return

@@ -16,7 +16,7 @@ from gateway.system.host import installed_version
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where it goes and how much goes into it."""
+    """Adds where it goes and how much goes into it."""
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="must not be there yet (default: named by time)"
     )
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the bundle and list what is missing in it. Raises CommandError where no file can be written."""
+    """Writes the bundle and lists what is missing in it. Raises CommandError where no file can be written."""
     request = Request(arguments.config, arguments.timeout, arguments.lines, arguments.position)
     # What goes wrong stands in the manifest.
     without_logs("gateway", "drivers", "cloud")

@@ -1,4 +1,4 @@
-"""What goes into a bundle, each part by itself: where one can't be read, the others are there.
+"""Gathers what goes into a bundle, each part by itself: where one can't be read, the others are there.
 
 Everything is only read: nothing is created, locked or sent, but for what ``doctor`` requests of the brokers.
 The parts become a .tar.gz with one file for each, and a manifest of what is in it and what is not.
@@ -52,7 +52,7 @@ _SHOWN: Final = (
 _SECRET_CHARACTERS: Final = 64 << 10
 MAX_PART_BYTES: Final = 2 << 20
 BUNDLE_BYTES: Final = 5 << 20
-"""Of all parts together, before compression."""
+"""The limit of all parts together, before compression."""
 
 
 class Missing(Exception):
@@ -61,7 +61,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part by its name without ending: a JSON value, or lines of a log, the newest last.
+    """Holds one part by its name without ending: a JSON value, or lines of a log, the newest last.
 
     ``missing`` is the reason why it can't be read.
     """
@@ -74,7 +74,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the bundle; ``note`` states what was cut off."""
+    """Holds a file of the bundle; ``note`` states what was cut off."""
 
     name: str
     content: bytes
@@ -83,7 +83,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the bundle is to have: of which config, seconds to wait for Kafka, lines of each journal."""
+    """States what the bundle is to have: the config, seconds to wait for Kafka, lines of each journal."""
 
     config: Path
     timeout_s: float
@@ -92,7 +92,7 @@ class Request:
 
 
 def gathered(request: Request, hidden: set[str]) -> Iterator[Part]:
-    """Every part; the first one adds to ``hidden`` the texts that no part may show."""
+    """Yields every part; the first one adds to ``hidden`` the texts that no part may show."""
     yield _part("config", lambda: _config(request, hidden))
     config, problems = check(request.config)
     yield Part(
@@ -114,7 +114,7 @@ def gathered(request: Request, hidden: set[str]) -> Iterator[Part]:
 
 
 def _part(name: str, gather: Callable[[], Any]) -> Part:
-    """A part, or why it can't be read: a bundle is made where something is broken, maybe this."""
+    """Returns a part, or why it can't be read: a bundle is made where something is broken, maybe this."""
     try:
         found = gather()
         return Part(name, lines=found) if isinstance(found, tuple) else Part(name, found)
@@ -154,7 +154,7 @@ def _config(request: Request, hidden: set[str]) -> dict[str, Any]:
 
 
 def _references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
-    """The tables that name a secret."""
+    """Yields the tables that name a secret."""
     if is_reference(value):
         yield path, value
     elif isinstance(value, Mapping):
@@ -249,7 +249,7 @@ def _units() -> dict[str, Any]:
 
 
 def _journal(unit: str, lines: int) -> tuple[dict[str, Any], ...]:
-    """The newest entries of a unit's journal, the oldest of them first. Raises Missing."""
+    """Returns the newest entries of a unit's journal, the oldest of them first. Raises Missing."""
     if Reader is None:
         raise Missing("systemd-python isn't installed: apt-get install python3-systemd")
     entries: list[Mapping[str, Any]] = []
@@ -268,7 +268,7 @@ def _journal(unit: str, lines: int) -> tuple[dict[str, Any], ...]:
 
 
 def _output(*command: str) -> str:
-    """What a program prints; nothing where it isn't installed or fails."""
+    """Returns what a program prints; nothing where it isn't installed or fails."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -277,7 +277,7 @@ def _output(*command: str) -> str:
 
 
 def files_of(parts: Iterable[Part], redactor: Redactor, about: dict[str, Any]) -> list[File]:
-    """The files of a bundle, as they may be shown; the manifest first. ``about`` begins the manifest."""
+    """Returns a bundle's files, as they may be shown; the manifest first, which ``about`` begins."""
     files: list[File] = []
     missing: list[dict[str, str]] = []
     left = BUNDLE_BYTES
@@ -325,7 +325,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def archive(files: Iterable[File], folder: str, time_s: int) -> bytes:
-    """The files as a .tar.gz, in one folder; ``time_s`` is their time, in seconds since the epoch."""
+    """Packs the files as a .tar.gz, in one folder; ``time_s`` is their time, in seconds since the epoch."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=time_s) as compressed,
