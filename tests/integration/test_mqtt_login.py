@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.commands.doctor.services import broker
+from gateway.commands.doctor.command import broker
 from gateway.config import load
 from tests.support.config import config_text, write_config
 from tests.support.forwarding import Link

@@ -23,8 +23,8 @@ from rich.console import Console
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import Board, EdgeCounter, Edges, ReadError
-from gateway.commands.doctor.examine import hardware
-from gateway.commands.doctor.host import Host
+from gateway.commands.doctor.command import hardware
+from gateway.commands.doctor.machine import Host
 from gateway.commands.tables import print_findings
 from gateway.config import Config, load
 from gateway.sampling.sensors import fitted_sensors

@@ -14,9 +14,8 @@ from cloud.toml_problems import current_user
 from drivers.emulation.board import EmulatedI2c
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.gpio_chip import header_chip
-from gateway.commands.doctor.examine import hardware
-from gateway.commands.doctor.host import group_of, may_use
-from gateway.commands.doctor.machine import StuckBusError, devices, library, needs, scan
+from gateway.commands.doctor.command import hardware
+from gateway.commands.doctor.machine import StuckBusError, devices, group_of, library, may_use, needs, scan
 from gateway.config import load
 from tests.support.status import channel, status
 from tests.unit.gateway.commands.doctor_cases import (

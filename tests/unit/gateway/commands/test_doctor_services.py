@@ -9,7 +9,7 @@ import pytest
 
 from cloud.kafka.cluster_check import Cluster
 from cloud.wire.avro_readings import SCHEMA, SUBJECT
-from gateway.commands.doctor import services
+from gateway.commands.doctor import command
 from gateway.config import load
 from gateway.config.kafka import wanted_topics
 from tests.support.config import baro, config_text, write_config
@@ -21,7 +21,7 @@ PASSWORD = "".join(("of", "-the-registry"))
 def found(tmp_path: Path, url: str, **more: Any) -> list[tuple[str, str, str]]:
     kafka = {"format": "avro", "schema_registry_url": url, **more}
     config = load(write_config(tmp_path, config_text(baro(), gateway={"id": "mast"}, kafka=kafka)))
-    return [(each.area, each.severity, each.what) for each in services.registry(config, 2.0)]
+    return [(each.area, each.severity, each.what) for each in command.registry(config, 2.0)]
 
 
 def test_each_thing_that_may_be_wrong_has_one_line(tmp_path: Path, nowhere: str) -> None:
@@ -58,7 +58,7 @@ def test_each_thing_that_may_be_wrong_has_one_line(tmp_path: Path, nowhere: str)
 @pytest.mark.parametrize("kafka", [{}, {"format": "json"}])
 def test_json_needs_no_registry(tmp_path: Path, kafka: dict[str, str]) -> None:
     config = load(write_config(tmp_path, config_text(baro(), gateway={"id": "mast"}, kafka=kafka)))
-    assert not list(services.registry(config, 2.0))
+    assert not list(command.registry(config, 2.0))
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_over_a_slow_uplink_the_cost_and_the_key_are_named(
 ) -> None:
     config = load(write_config(tmp_path, config_text(baro(), uplink={"mode": mode})))
     cluster = Cluster(3, frozenset(wanted_topics(config)), 2.5, round_trip_s)
-    monkeypatch.setattr(services, "describe_cluster", lambda *_: cluster)
-    findings = list(services.kafka(config, 1.0))
+    monkeypatch.setattr(command, "describe_cluster", lambda *_: cluster)
+    findings = list(command.kafka(config, 1.0))
     assert [each.severity for each in findings] == severities
     for each in findings:
         if each.severity == "warning":
@@ -85,7 +85,7 @@ def test_what_waiting_for_kafkas_records_costs(tmp_path: Path, mode: str, size: 
     text = config_text(
         gateway={"id": "mast"}, uplink={"mode": mode}, commands={"allow": ["reload"]}, downlink=[downlink]
     )
-    finding = services.volume(load(write_config(tmp_path, text)))
+    finding = command.volume(load(write_config(tmp_path, text)))
     assert finding.what == (
         f"no sensors of its own; {size} to wait for commands; {size} to wait for downlink"
     )

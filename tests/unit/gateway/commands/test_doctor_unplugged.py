@@ -10,7 +10,7 @@ import pytest
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.faults import Fault
 from drivers.interface import Board
-from gateway.commands.doctor.examine import hardware
+from gateway.commands.doctor.command import hardware
 from gateway.config import Config, load
 from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sensors import fitted_sensors

@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gateway.commands.support.parts import (
+from gateway.commands.support.command import (
     BUNDLE_BYTES,
     MAX_PART_BYTES,
     Part,
@@ -451,7 +451,7 @@ def test_a_part_that_fails_is_named_and_the_others_are_there() -> None:
     ]
     (missing,) = manifest["missing"]
     assert missing["part"] == "broken"
-    assert re.fullmatch(r"ZeroDivisionError at parts\.py:\d+ test_support_bundle\.py:\d+", missing["why"])
+    assert re.fullmatch(r"ZeroDivisionError at command\.py:\d+ test_support_bundle\.py:\d+", missing["why"])
     assert MARK not in missing["why"]
 
 

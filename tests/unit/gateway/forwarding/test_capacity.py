@@ -9,7 +9,7 @@ import pytest
 
 from buffer.reader import OutboxReader
 from buffer.sqlite_outbox import SqliteOutbox
-from gateway.commands.doctor.services import topic_findings
+from gateway.commands.doctor.command import topic_findings
 from gateway.config import Config, check, load
 from gateway.config.kafka import open_templates, wanted_topics
 from gateway.config.model import SiteConfig
