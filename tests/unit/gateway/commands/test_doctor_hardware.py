@@ -16,7 +16,7 @@ from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.gpio_chip import header_chip
 from gateway.commands.doctor.command import hardware
 from gateway.commands.doctor.machine import StuckBusError, devices, group_of, library, may_use, needs, scan
-from gateway.config import load
+from gateway.config import Config, load
 from tests.support.status import channel, status
 from tests.unit.gateway.commands.doctor_cases import (
     CASES,
@@ -31,6 +31,12 @@ from tests.unit.gateway.commands.doctor_cases import (
 )
 
 BY_NAME = {case.name: case for case in CASES}
+
+
+def config_of(directory: Path, text: str = CONFIG) -> Config:
+    path = directory / "gateway.toml"
+    path.write_text(text)
+    return load(path, {})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -95,7 +101,7 @@ def test_the_chip_with_the_headers_pins_is_not_always_the_first(tmp_path: Path) 
     node = tmp_path / "sys/bus/gpio/devices/gpiochip0/of_node/compatible"
     node.write_text("raspberrypi,firmware-gpio\0")
     assert header_chip(tmp_path) is None
-    wired = needs(load(_config(tmp_path)).sensors)
+    wired = needs(config_of(tmp_path).sensors)
     [absent] = [each for each in devices(host, wired) if each.severity == "error"]
     assert absent.what == "there is no /dev/gpiochip* with the header pins"
     other = tmp_path / "sys/bus/gpio/devices/gpiochip4/of_node/compatible"
@@ -104,12 +110,6 @@ def test_the_chip_with_the_headers_pins_is_not_always_the_first(tmp_path: Path) 
     assert header_chip(tmp_path) == "/dev/gpiochip4"
     [absent] = [each for each in devices(host, wired) if each.severity == "error"]
     assert absent.what == "there is no /dev/gpiochip4"
-
-
-def _config(directory: Path) -> Path:
-    path = directory / "gateway.toml"
-    path.write_text(CONFIG)
-    return path
 
 
 def test_a_user_may_use_what_their_groups_may(tmp_path: Path) -> None:
@@ -159,11 +159,12 @@ def test_a_devices_group_is_named_only_where_the_group_may_use_it(tmp_path: Path
 def test_the_serial_port_of_modbus_devices(
     adapter: str | None, groups: tuple[str, ...], found: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "gateway.toml").write_text(
+    config = config_of(
+        tmp_path,
         '[gateway]\nid = "m"\n[[sensor]]\nname = "sun"\ndriver = "modbus"\ndevice = "/dev/ttyUSB0"\n'
-        'registers = [{ quantity = "irradiance", address = 5 }]\n'
+        'registers = [{ quantity = "irradiance", address = 5 }]\n',
     )
-    wired = needs(load(tmp_path / "gateway.toml").sensors)
+    wired = needs(config.sensors)
     host = Machine().host(tmp_path)
     host = replace(host, may_use=lambda path, user: "dialout" in groups, group_of=lambda path: "dialout")
     if adapter is not None:
@@ -218,8 +219,6 @@ def test_a_scan_of_a_stuck_bus_gives_up_after_three_seconds() -> None:
 
 
 def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.toml"
-    path.write_text(CONFIG)
     running = status(
         channels={
             "cup.wind_speed": channel(value=7.2),
@@ -230,7 +229,7 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
         troubles={"baro": "no ADS1115 answers"},
         uptime_s=10,
     )
-    findings = hardware(load(path, {}), Machine().host(tmp_path / "pi"), opened, running)
+    findings = hardware(config_of(tmp_path), Machine().host(tmp_path / "pi"), opened, running)
     assert [(each.severity, each.what) for each in findings if each.area == "sensor"] == [
         ("ok", "cup: 7.200 m/s"),
         ("error", "dht: 99.000 %RH: above the range"),
@@ -241,7 +240,6 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
 
 
 def test_a_config_without_wires_needs_no_library(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.toml"
-    path.write_text(CONFIG[: CONFIG.index("[[sensor]]")])
-    findings = list(hardware(load(path, {}), Machine(packages={}).host(tmp_path / "pi"), opened))
+    config = config_of(tmp_path, CONFIG[: CONFIG.index("[[sensor]]")])
+    findings = list(hardware(config, Machine(packages={}).host(tmp_path / "pi"), opened))
     assert {each.severity for each in findings} == {"ok"}

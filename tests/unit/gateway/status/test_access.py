@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.config import StatusConfig
-from gateway.status.control_socket import ControlError, ControlSocket, _name, send_request
+from gateway.status.control_socket import ControlError, _name, send_request
 from gateway.status.server import StatusSource, is_local
 from gateway.status.service import StatusPage, TemporaryAccess, phone_control
 from gateway.status.tokens import MOST_WRONG, WINDOW_S, Access, Gate, new_token
@@ -25,6 +25,7 @@ from tests.support import status_page
 from tests.support.servers import eventually
 from tests.support.status import HEALTHY, status
 from tests.support.status_page import Client
+from tests.unit.gateway.status.conftest import Control
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
 
@@ -283,10 +284,9 @@ def test_a_taken_port_is_passed_over(free_port: int) -> None:
 # Requests of the command.
 
 
-def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> None:
+def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path, control: Control) -> None:
     page = StatusPage(StatusSource(lambda: HEALTHY))
-    control = ControlSocket(outbox, partial(phone_control, page))
-    control.start()
+    listening = control(outbox, partial(phone_control, page))
     try:
         opened = send_request(outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
         assert opened["seconds"] == 300.0
@@ -302,13 +302,13 @@ def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> No
             with pytest.raises(ControlError, match=message):
                 send_request(outbox, wrong)
     finally:
-        control.stop()
+        listening.stop()
         page.stop()
     with pytest.raises(ControlError, match="can't be reached"):
         send_request(outbox, {"do": "phone-close"})
 
 
-def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_users_are_refused(outbox: Path, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[Any] = []
 
     def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -323,43 +323,32 @@ def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) 
             assert shut.poll(20_000)
         return os.getpid(), 12345, 12345
 
-    control = ControlSocket(outbox, answer, frozenset())
-    control.start()
-    try:
-        monkeypatch.setattr("gateway.status.control_socket._other_side", another_user)
-        with pytest.raises(ControlError, match="only root and the daemon's own user"):
-            send_request(outbox, {"do": "phone-close"})
-        assert requests == []
-    finally:
-        control.stop()
+    control(outbox, answer, frozenset())
+    monkeypatch.setattr("gateway.status.control_socket._other_side", another_user)
+    with pytest.raises(ControlError, match="only root and the daemon's own user"):
+        send_request(outbox, {"do": "phone-close"})
+    assert requests == []
 
 
-def test_a_response_of_another_process_is_refused(tmp_path: Path) -> None:
+def test_a_response_of_another_process_is_refused(
+    tmp_path: Path, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "outbox.db"
     with pytest.raises(ControlError, match="no daemon runs"):
         send_request(path, {"do": "phone-close"})
-    impostor = ControlSocket(path, lambda _: {"token": "mine"})
-    impostor.start()
-    try:
-        # Whoever holds the outbox is another process than the one that answers.
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gateway.status.control_socket.user_of", lambda _: os.getpid() + 1)
-            with pytest.raises(ControlError, match="in the place of the daemon"):
-                send_request(path, {"do": "phone-close"})
-    finally:
-        impostor.stop()
+    control(path, lambda _: {"token": "mine"})
+    # The outbox is used by another process than the one that answers.
+    monkeypatch.setattr("gateway.status.control_socket.user_of", lambda _: os.getpid() + 1)
+    with pytest.raises(ControlError, match="in the place of the daemon"):
+        send_request(path, {"do": "phone-close"})
 
 
-def test_a_malformed_request_gets_an_error(outbox: Path) -> None:
-    control = ControlSocket(outbox, lambda _: {"ok": True})
-    control.start()
-    try:
-        for sent in (b"{\n", b"[]\n", b"\xff\n"):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-                asking.connect(_name(outbox))
-                asking.settimeout(10)
-                asking.sendall(sent)
-                assert b"error" in asking.recv(4096)
-        assert eventually(lambda: send_request(outbox, {})) == {"ok": True}
-    finally:
-        control.stop()
+@pytest.mark.parametrize("sent", [b"{\n", b"[]\n", b"\xff\n"])
+def test_a_malformed_request_gets_an_error(outbox: Path, control: Control, sent: bytes) -> None:
+    control(outbox, lambda _: {"ok": True})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.connect(_name(outbox))
+        asking.settimeout(10)
+        asking.sendall(sent)
+        assert b"error" in asking.recv(4096)
+    assert eventually(lambda: send_request(outbox, {})) == {"ok": True}
