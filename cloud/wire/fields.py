@@ -20,7 +20,7 @@ import msgspec
 from cloud.wire.bounds import FIRST_YEAR, LAST_YEAR, TIMES_US
 
 _RFC3339: Final = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:[0-5]\d)", re.ASCII | re.IGNORECASE
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_DEPTH: Final = 32

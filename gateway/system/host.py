@@ -99,11 +99,12 @@ _HWMON: Final = "sys/class/hwmon/hwmon*/name"
 
 def throttled_bits(root: Path = Path("/")) -> int | None:
     """The firmware's bits, or the kernel's alarm as one of them; None where nothing reports them."""
-    for path in root.glob(_FIRMWARE):
-        with suppress(OSError, ValueError):
+    # A process out of file descriptors can't look into a folder either.
+    with suppress(OSError, ValueError):
+        for path in root.glob(_FIRMWARE):
             return int(path.read_text(), 16)
-    for name in root.glob(_HWMON):
-        with suppress(OSError):
+    with suppress(OSError):
+        for name in root.glob(_HWMON):
             if name.read_text().strip() == "rpi_volt":
                 return UNDER_VOLTAGE * (name.with_name("in0_lcrit_alarm").read_text().strip() == "1")
     return None

@@ -95,7 +95,6 @@ class _Devices:
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Raises OSError, ValueError, CommandError."""
         self._arguments = arguments
-        self._devices = {each.name: each for each in devices_of(arguments.devices)}
         self._fresh: list[str] = []
         config = tomllib.loads(arguments.config.read_text(encoding="utf-8"))
         proxy, http = (dict(config.get(section, {})) for section in ("mqtt_proxy", "http"))
@@ -103,6 +102,14 @@ class _Devices:
         self._access = self._file(proxy.get("access"), read_access, _users_of_blocks)
         self._passwords = self._file(proxy.get("passwords"), read_users, _before_colons)
         self._tokens = self._file(http.get("tokens"), read_tokens, _first_words)
+        named = {Device.parse(each).name for each in arguments.devices}
+        others = {
+            each: name
+            for name, filters in (read_access(self._access.path) if self._access.lines else {}).items()
+            if name not in named and name not in arguments.remove
+            for each in filters
+        }
+        self._devices = {each.name: each for each in devices_of(arguments.devices, others)}
         self._check()
 
     def _file(

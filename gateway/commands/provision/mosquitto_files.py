@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import pbkdf2_hmac
 from itertools import product
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Final
 
 from cloud.command_line import CommandError
@@ -64,10 +65,13 @@ class Device:
         return cls(name, given)
 
 
-def devices_of(texts: Iterable[str]) -> list[Device]:
-    """The devices, none of which may publish to another's topics. Raises CommandError."""
+def devices_of(texts: Iterable[str], others: Mapping[str, str] = MappingProxyType({})) -> list[Device]:
+    """The devices, none of which may publish to another's topics. Raises CommandError.
+
+    ``others`` are filters of devices that have been provisioned before, with their names.
+    """
     found: list[Device] = []
-    taken: dict[str, str] = {}
+    taken = dict(others)
     for device in map(Device.parse, texts):
         if any(each.name == device.name for each in found):
             raise CommandError("a --device is named twice: give its topics as NAME=FILTER,FILTER")

@@ -183,6 +183,8 @@ def test_a_missing_value_is_null_with_quality_9() -> None:
 def test_a_zone_is_converted_to_utc() -> None:
     assert parse_time("2026-11-21T13:20:00.25+05:45") == 1_795_246_500_250_000
     assert format_time(1_795_246_500_250_000) == "2026-11-21T07:35:00.250Z"
+    with pytest.raises(ValueError, match="is not RFC 3339"):
+        parse_time("2026-11-21T13:20:00+05:99")
 
 
 FINITE = st.floats(-MAX_NUMBER, MAX_NUMBER)

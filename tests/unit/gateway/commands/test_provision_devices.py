@@ -132,6 +132,17 @@ def test_others_stay_as_they_are_and_one_is_rotated_or_removed(
     assert list(read_tokens(tokens).values()) == ["snow"]
 
 
+@pytest.mark.parametrize("filter_", ["devices/soil/#", "devices/+/x"])
+def test_no_later_call_gives_a_device_the_topics_of_another(
+    filter_: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(config, "--device", "soil")
+    assert provision(config, "--device", f"evil={filter_}") != 0
+    assert f"evil's {filter_} has topics of soil's devices/soil/#" in capsys.readouterr().err
+    # Once it is removed, they are free.
+    made(config, "--remove", "soil", "--device", f"other={filter_}")
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

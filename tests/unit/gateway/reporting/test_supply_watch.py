@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +78,19 @@ def test_the_bits_of_firmware_and_kernel(tmp_path: Path) -> None:
     firmware.mkdir(parents=True)
     (firmware / "get_throttled").write_text("50005\n")
     assert throttled_bits(tmp_path) == 0x50005
+
+
+def test_a_process_out_of_file_descriptors_goes_on() -> None:
+    code = """
+import os, resource
+from gateway.system.host import throttled_bits
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+try:
+    while True:
+        os.dup(0)
+except OSError:
+    pass
+print(throttled_bits())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "None\n", done.stderr
