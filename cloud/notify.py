@@ -29,7 +29,7 @@ from cloud.backoff import Backoff
 from cloud.config import CloudConfig, load
 from cloud.config.model import TargetConfig
 from cloud.errors import CloudError
-from cloud.kafka.topic_reader import KEEP_EVERY_S, Partition, TopicReader
+from cloud.kafka.readers import KEEP_EVERY_S, Partition, TopicReader
 from cloud.values import CLOUD_CONFIG
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.reading_records import ALERTS_TOPIC

@@ -11,8 +11,7 @@ from typing import Final
 
 from cloud.backoff import Backoff
 from cloud.errors import CloudError
-from cloud.kafka.latest import Latest, Shown
-from cloud.kafka.topic_scan import Tail
+from cloud.kafka.topic_scan import Latest, Shown, Tail
 from cloud.lake.reader import is_named
 
 log = logging.getLogger(__name__)

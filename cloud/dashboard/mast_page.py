@@ -42,7 +42,7 @@ from cloud.dashboard.views import (
     why_no_numbers,
 )
 from cloud.errors import CloudError
-from cloud.kafka.latest import Shown, sparkline
+from cloud.kafka.topic_scan import Shown, sparkline
 from cloud.lake.mast import DAY_MS, MOST_CHANNELS, Channel, details
 from cloud.lake.numbers import CHARTS, View, series, summary
 from cloud.lake.reader import Frame, LakeReader

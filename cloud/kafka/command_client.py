@@ -13,8 +13,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cloud.errors import CloudError
-from cloud.kafka.key_reader import KeyReader, Place
 from cloud.kafka.librdkafka import DEFAULTS
+from cloud.kafka.readers import KeyReader, Place
 from cloud.wire.command_records import WITH_TARGET, Command, CommandResult, parse_command, parse_result
 from cloud.wire.fields import InvalidFields, format_time
 from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC

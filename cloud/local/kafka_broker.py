@@ -19,8 +19,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cloud.errors import CloudError
-from cloud.local.process import Child, free_port, shared_classes
-from cloud.local.server import LocalServer
+from cloud.local.process import Child, LocalServer, free_port, shared_classes
 
 _JARS_VARIABLE: Final = "FIELDGATE_JARS"
 _FORMAT_TIMEOUT_S: Final = 60.0

@@ -31,7 +31,7 @@ from cloud.command_line import (
     positive,
     schemas_of,
 )
-from cloud.kafka.latest import Latest, sparkline
+from cloud.kafka.topic_scan import Latest, sparkline
 from cloud.terminal import age_text, clock_text, plain_table, quality_text
 from cloud.wire.fields import format_time
 from cloud.wire.reading_records import Reading

@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from cloud.errors import CloudError
+from cloud.kafka.readers import KEEP_EVERY_S, Begin, Partition, TopicReader, TopicRecord
 from cloud.kafka.roles import group_of
-from cloud.kafka.topic_reader import KEEP_EVERY_S, Begin, Partition, TopicReader, TopicRecord
 from cloud.wire.reading_records import MAX_PAYLOAD_BYTES
 from gateway.config import Config
 from gateway.config.bridges.model import KEY, DownlinkConfig

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from cloud.backoff import Backoff
 from cloud.errors import CloudError
-from cloud.kafka.reader import Fenced, Reader
+from cloud.kafka.readers import Fenced, Reader
 from gateway.config import Config
 from gateway.ports import Snapshot
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cloud.kafka.key_reader import Fetched, KeyReader, Place
+from cloud.kafka.readers import Fetched, KeyReader, Place
 from cloud.kafka.roles import commands_group_of
 from cloud.wire.command_records import (
     ACTIONS,

@@ -31,8 +31,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
-from cloud.local.process import Child, free_port, last_lines
-from cloud.local.server import LocalProgram
+from cloud.local.process import Child, LocalProgram, free_port, last_lines
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.bench.figures import Row, cpu_s, spread
 from tests.support.config import baro, config_text, write_config

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
-from cloud.local.server import LocalServer
+from cloud.local.process import LocalServer
 from tests.faults.kafka import Kafka
 from tests.support.servers import eventually
 

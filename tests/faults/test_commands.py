@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from cloud.kafka.key_reader import KeyReader, Place
 from cloud.kafka.librdkafka import DEFAULTS
+from cloud.kafka.readers import KeyReader, Place
 from cloud.wire.command_records import Command, parse_result
 from cloud.wire.fields import format_time
 from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC, EVENTS_TOPIC

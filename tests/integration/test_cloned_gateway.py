@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from cloud.kafka import key_reader
-from cloud.kafka.key_reader import Fetched, KeyReader, Place
-from cloud.kafka.reader import Fenced
+from cloud.kafka import readers
+from cloud.kafka.readers import Fenced, Fetched, KeyReader, Place
 from cloud.local.kafka_broker import LocalBroker
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_commands import command, mast_config, publish, results
@@ -51,17 +50,17 @@ def test_of_two_gateways_with_one_id_one_carries_a_command_out_and_the_other_nam
 def test_a_reader_is_fenced_off_without_a_record_and_its_place_is_the_last_claimed(
     kafka: LocalBroker, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_reader, "_MEMBER", {**key_reader._MEMBER, "heartbeat.interval.ms": 500})
+    monkeypatch.setattr(readers, "_MEMBER", {**readers._MEMBER, "heartbeat.interval.ms": 500})
     topic, servers = kafka_topic("commands", 3), kafka.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
     for number in range(3):
         producer.produce(topic, key=b"mast-07", value=b"%d" % number)
     assert producer.flush(30) == 0
-    begin, readers = Place(None, None, 1), []
+    begin, opened = Place(None, None, 1), []
 
     def joined(run: str, place: Place = begin) -> KeyReader:
-        readers.append(KeyReader(servers, {}, topic, b"mast-07", place, member=("group", run)))
-        return readers[-1]
+        opened.append(KeyReader(servers, {}, topic, b"mast-07", place, member=("group", run)))
+        return opened[-1]
 
     def read(reader: KeyReader) -> Fetched:
         found = eventually(lambda: reader.read(0.5), until=lambda one: one is not None)
@@ -83,5 +82,5 @@ def test_a_reader_is_fenced_off_without_a_record_and_its_place_is_the_last_claim
         second.claim(Place(taken.then.partition, 2, 0))
         assert read(joined("run-2", taken.then)).value == b"1"
     finally:
-        for reader in readers:
+        for reader in opened:
             reader.close()

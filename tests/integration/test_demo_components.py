@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from cloud.command_line import CommandError
-from cloud.local.server import LocalProgram
+from cloud.local.process import LocalProgram
 from gateway.commands.demo.layout import Components, Program, State
 from tests.support.servers import eventually
 

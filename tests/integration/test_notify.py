@@ -25,7 +25,7 @@ from aiosmtpd.controller import Controller
 from confluent_kafka import Producer
 
 from cloud.config import load
-from cloud.kafka.topic_reader import TopicReader
+from cloud.kafka.readers import TopicReader
 from cloud.notify import Message, Sender, Sent, Target, is_quiet, message, parse_alert, wanted
 from cloud.toml_problems import ConfigError
 from cloud.wire.alert_records import AlertRecord

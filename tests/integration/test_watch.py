@@ -19,8 +19,7 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from cloud.errors import CloudError
-from cloud.kafka.latest import Latest, sparkline
-from cloud.kafka.topic_scan import Tail
+from cloud.kafka.topic_scan import Latest, Tail, sparkline
 from cloud.operate.watch import _Table
 from cloud.operate.window import Window
 from cloud.wire.reading_records import Reading, encode_reading

@@ -17,8 +17,7 @@ from typing import Any, Final, Self
 
 from cloud.command_line import CommandError, add_json, add_overrides, positive
 from cloud.local.kafka_broker import LocalBroker
-from cloud.local.process import Child, free_port, last_lines, listening
-from cloud.local.server import LocalProgram
+from cloud.local.process import Child, LocalProgram, free_port, last_lines, listening
 from cloud.values import interval_s
 from gateway.commands.demo.mosquitto import LocalMosquitto
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cloud.command_line import CommandError
-from cloud.local.process import Child
-from cloud.local.server import LocalServer
+from cloud.local.process import Child, LocalServer
 from gateway.commands.provision.mosquitto_files import limits
 
 _CONFIGURATION: Final = """\

@@ -13,7 +13,7 @@ import pytest
 
 import cloud.notify
 from cloud.config import load
-from cloud.kafka.topic_reader import KEEP_EVERY_S, Partition, TopicReader
+from cloud.kafka.readers import KEEP_EVERY_S, Partition, TopicReader
 from cloud.notify import Message, Sent, Target
 from tests.support.commands import notify
 

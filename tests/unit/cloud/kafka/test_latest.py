@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloud.kafka import latest as module
-from cloud.kafka.latest import Latest
+from cloud.kafka import topic_scan as module
+from cloud.kafka.topic_scan import Latest
 from cloud.wire.reading_records import Reading
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from cloud.errors import CloudError
-from cloud.kafka.topic_reader import Partition, TopicReader, TopicRecord
+from cloud.kafka.readers import Partition, TopicReader, TopicRecord
 from gateway.config import check, load
 from gateway.config.bridges.model import DownlinkConfig
 from gateway.remote.downlinks import Downlinks, Refused, destination

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cloud.kafka.key_reader import Fetched, Place
+from cloud.kafka.readers import Fetched, Place
 from cloud.wire.command_records import Command, CommandResult, parse_result
 from cloud.wire.fields import format_time
 from gateway.config.outputs import CommandsConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloud.kafka.key_reader import partition_of
+from cloud.kafka.readers import partition_of
 
 
 @pytest.mark.parametrize(
