@@ -30,7 +30,7 @@ from cloud.wire.reading_records import (
 )
 from gateway.calibration.record import EXPIRES, field_expiry_reasons
 from gateway.ports import Record
-from gateway.quality.reasons import worst_flag
+from gateway.quality.qartod import worst_flag
 
 UNREPAIRED: Final = "unrepaired"
 """Name of the header of a record whose time is not known yet: its boot. It is never sent."""

@@ -7,11 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cloud.toml_problems import nearest, quote
-from drivers.boards.pi import PiOptions
-from drivers.boards.registry import BOARDS
-from drivers.boards.replay import ReplayOptions, check_header, columns_of
-from drivers.boards.simulated import SimulatedOptions
-from drivers.emulation.faults import FITS, amount_problem
+from drivers.boards.registry import BOARDS, PiOptions, ReplayOptions, SimulatedOptions
+from drivers.emulation.environment import FITS, amount_problem
 from drivers.interface import BoardError
 from drivers.registry import driver_type
 from gateway.config.model import BoardConfig, SensorConfig
@@ -56,6 +53,9 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
     options = board.options
     if not isinstance(options, ReplayOptions):
         return
+    # Other boards don't load it.
+    from drivers.boards.replay import check_header, columns_of
+
     file = base_dir / options.file
     if not file.is_file():
         source.warn(("board", "file"), f"there is no file {file}")

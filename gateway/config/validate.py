@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from cloud.toml_problems import BOUNDS, TYPES, KeyPath, explain, quote, show, unknown_key
 from cloud.wire.quantities import QUANTITIES, Quantities
-from drivers.boards.pi_header import BCM_AT, PLACES
+from drivers.boards.registry import BCM_AT, PLACES
 from drivers.option_docs import PIN, Meaning
 from gateway.config.keys import Key, field_names, keys_of, table_at
 from gateway.config.values import Context

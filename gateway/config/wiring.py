@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from cloud.toml_problems import KeyPath, nearest, quote
-from drivers.boards.pi import PiOptions
-from drivers.boards.pi_header import I2C_PINS, RESERVED
+from drivers.boards.registry import I2C_PINS, RESERVED, PiOptions
 from drivers.driver_type import Claim
 from drivers.registry import driver_type
 from drivers.relay import RelayOptions

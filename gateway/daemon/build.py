@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from buffer.errors import Drop
 from cloud.wire.reading_records import Reading
-from gateway.calibration.history import CalibrationHistory, history_path
+from gateway.calibration.history import CalibrationHistory, SiteHistory, history_path
 from gateway.clock.given_time import GpsTime, ManualTime, receivers_of
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
@@ -28,7 +28,7 @@ from gateway.daemon.daemon import Daemon
 from gateway.daemon.gateway import ConfigInForce, Gateway, KafkaReading, Life, OnDemand, RestartBudget
 from gateway.daemon.reload import Reload
 from gateway.daemon.snapshot import status_of
-from gateway.devices.entry import DeviceEntry
+from gateway.devices.entry import DeviceEntry, PostedReadings
 from gateway.devices.servers import HttpInput, MqttProxy
 from gateway.forwarding.forwarder import Call, Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
@@ -46,19 +46,17 @@ from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
-from gateway.reporting.site_history import SiteHistory
 from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
-from gateway.sampling import sensors
+from gateway.sampling import sampler as sampling
 from gateway.sampling.last_readings import LastReadings
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
 from gateway.status import StatusPage, StatusSource, phone_control
 from gateway.status.control_socket import RELOAD, ControlSocket
 from gateway.system.host import installed_version
-from gateway.system.systemd import watchdog_period_s
-from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog
+from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog, watchdog_period_s
 
 if TYPE_CHECKING:
     from gateway.devices.http_server import HttpServer
@@ -83,7 +81,7 @@ def build(
     with ExitStack() as opened:
         outbox = open_outbox(config, drops.put)
         opened.callback(outbox.close)
-        board = sensors.open_fitted_board(config)
+        board = sampling.open_fitted_board(config)
         opened.pop_all()
     kafka = KafkaSinks.open(config)
     clock, hold = board.clock or machine_clock, sync.hold()
@@ -126,7 +124,6 @@ def build(
         if config.address is None:
             return None
         from gateway.devices.http_server import HttpServer
-        from gateway.devices.readings import PostedReadings
 
         return HttpServer(config, PostedReadings(intake, machine_clock, last.note_forwarded), entry, counts)
 
@@ -149,7 +146,7 @@ def build(
     fields = nested(config.gateway.set)
     context = RunContext(gateway, run, clock, sequences, publish, machine.boot, extra=fields)
 
-    sampler = partial(sensors.make_sampler, board=board, context=context)
+    sampler = partial(sampling.make_sampler, board=board, context=context)
     samplers = Supervisor(map(sampler, config.sensors), clock, again=sampler)
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 

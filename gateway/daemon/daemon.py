@@ -13,7 +13,7 @@ from gateway.daemon.reload import Reload
 from gateway.daemon.snapshot import run_counts, status_line, take_snapshot
 from gateway.status import StatusPage
 from gateway.status.control_socket import ControlSocket
-from gateway.system.systemd import notify
+from gateway.system.watchdog import notify
 
 log = logging.getLogger(__name__)
 

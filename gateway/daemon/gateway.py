@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from drivers.interface import Board
-from gateway.calibration.history import CalibrationHistory
+from gateway.calibration.history import CalibrationHistory, SiteHistory
 from gateway.clock.given_time import GpsTime
 from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
@@ -30,11 +30,10 @@ from gateway.reporting.first_reading import FirstReading
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
 from gateway.reporting.run_ledger import RunLedger
-from gateway.reporting.site_history import SiteHistory
 from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling.last_readings import LastReadings
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.system.atomic_file import read_state, write_state
 from gateway.system.times import now_text

@@ -46,7 +46,7 @@ from gateway.mqtt.payload import (
     unwanted,
 )
 from gateway.ports import Clock, Record
-from gateway.quality.reasons import range_reasons, worst_flag
+from gateway.quality.qartod import range_reasons, worst_flag
 from gateway.sequences import Sequences
 
 

@@ -16,11 +16,11 @@ from typing import Final
 
 from buffer.errors import Drop, OutboxLocked
 from buffer.files import boot_id
+from cloud.command_line import FAILED, INTERRUPTED, OK, CommandError
 from cloud.errors import CloudError
+from cloud.terminal import progress_bar
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
-from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError
-from gateway.commands.progress_bar import progress_bar
 from gateway.config import Config
 from gateway.forwarding.forwarder import Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
@@ -116,7 +116,7 @@ def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
 
 
 class _NoBroker:
-    """In place of the local broker, which has no part in this."""
+    """Stands in for the local broker, which has no part in this."""
 
     def interest(self) -> tuple[None, int]:
         """Nothing to wait for."""

@@ -169,9 +169,15 @@ def test_what_the_sensor_reports_of_itself(daemon: Daemon, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         daemon.history.tick(snapshot(descriptions=descriptions))
     (published,) = daemon.published()
-    assert published.reported == {"serial": 179500999999, "self_calibration": True, "note": "a?b", "bad": "nan"}
+    assert published.reported == {
+        "serial": 179500999999,
+        "self_calibration": True,
+        "note": "a?b",
+        "bad": "nan",
+    }
     assert (
-        "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 reported=179500999999" in caplog.text
+        "event=sensor.other_serial sensor=cup-50m-a configured=179500123456 reported=179500999999"
+        in caplog.text
     )
     daemon.history.tick(snapshot(descriptions=descriptions))
     # One that doesn't start reports nothing, and nothing is forgotten.
@@ -259,7 +265,7 @@ def test_a_file_that_is_damaged_is_set_aside_and_the_history_begins_again(
     daemon.after(60)
     with caplog.at_level(logging.WARNING):
         (published,) = daemon.start(A)
-    assert caplog.text.count("event=calibrations.unreadable") == 1
+    assert caplog.text.count("event=history.unreadable") == 1
     assert spans(published) == [(60, None)]
     assert daemon.path.with_name("outbox.db.channels.damaged").read_text() == bad
     assert read_history(daemon.path) == (published,)

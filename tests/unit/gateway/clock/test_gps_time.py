@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drivers.gpsd import WATCH
-from drivers.hardware.socket_lines import SocketLines
+from drivers.hardware.lines import SocketLines
 from drivers.interface import ReadError
 from gateway.clock.given_time import FIRST_NTP_MS, UNCERTAIN_MS, GpsTime, ManualTime, receivers_of
 from gateway.clock.system_clock import since_boot_ns

@@ -16,7 +16,7 @@ from gateway.cli import main
 from gateway.config.bridges.http import read_tokens
 from gateway.config.bridges.model import MqttProxyConfig
 from gateway.config.bridges.mqtt_proxy import read_access, read_users
-from gateway.devices.mqtt_access import MqttAccess
+from gateway.devices.mqtt_server import MqttAccess
 from gateway.system.atomic_file import Ownership, ownership_of
 from tests.support.users import NOBODY, ROOT_ONLY, nobodys_directory
 

@@ -9,9 +9,8 @@ import pytest
 from annotated_types import Ge
 
 from drivers.ads1115 import AdcOptions
-from drivers.boards.registry import BOARDS
-from drivers.boards.replay import ReplayColumn, ReplayOptions
-from drivers.emulation.faults import Fault
+from drivers.boards.registry import BOARDS, ReplayColumn, ReplayOptions
+from drivers.emulation.environment import Fault
 from drivers.option_docs import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model

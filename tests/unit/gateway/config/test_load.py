@@ -10,9 +10,7 @@ import pytest
 from annotated_types import Ge, Le
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from drivers.boards.pi import PiOptions
-from drivers.boards.replay import ReplayColumn, ReplayOptions
-from drivers.boards.simulated import SimulatedOptions
+from drivers.boards.registry import PiOptions, ReplayColumn, ReplayOptions, SimulatedOptions
 from drivers.gpsd import GpsdOptions
 from drivers.hall_anemometer import HallAnemometerOptions
 from drivers.pyranometer import PyranometerOptions

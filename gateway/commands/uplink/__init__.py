@@ -1,1 +1,0 @@
-"""`fieldgate uplink`: what to do about an uplink that stays away."""
