@@ -11,44 +11,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from cloud.toml_lines import KeyPath as KeyPath
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 OVERRIDES: Final = "--set"
 """What stands for the file where a value came from the command line."""
 
 _SECRET_KEY: Final = re.compile(r"passw|secret|\.pem$|\.jaas|oauthbearer\.config", re.IGNORECASE)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-BOUNDS: Final = {
-    "greater_than_equal": "at least",
-    "greater_than": "above",
-    "less_than_equal": "at most",
-    "less_than": "below",
-}
-"""Words for pydantic's bounds."""
-TYPES: Final = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "string_type": 'a string, in "quotes"',
-    "bool_type": "true or false",
-    "path_type": 'a path, in "quotes"',
-    "date_type": "a date, as in 2026-11-21",
-    "date_parsing": "a date, as in 2026-11-21",
-    "date_from_datetime_parsing": "a date, as in 2026-11-21",
-    "date_from_datetime_inexact": "a date without a time of day, as in 2026-11-21",
-    "tuple_type": "a list, in [brackets]",
-    "list_type": "a list, in [brackets]",
-    "dict_type": "a table",
-    "model_type": "a table, as in { key = value }",
-    "dataclass_type": "a table, as in { key = value }",
-    "dataclass_exact_type": "a table, as in { key = value }",
-}
-"""Words for pydantic's types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +62,14 @@ class WrongValue(ValueError):
         super().__init__(message)
 
 
+class WrongTable(ValueError):
+    """Keys of a table that don't go together: where each stands in it, and what is wrong."""
+
+    def __init__(self, *problems: tuple[KeyPath, str]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(message for _, message in problems))
+
+
 def is_secret(key: str) -> bool:
     """Whether a key's value is one that must not be shown."""
     return _SECRET_KEY.search(key) is not None
@@ -129,25 +108,6 @@ def no_choice(expected: str, given: Any) -> tuple[str, str | None]:
     guess = nearest(str(given), [each for each in choices if isinstance(each, str)])
     words = ", ".join(map(quote, choices))
     return f"must be {'one of ' if len(choices) > 1 else ''}{words}, not {quote(given)}", guess
-
-
-def explain(error: ErrorDetails, names: Sequence[str]) -> tuple[str, str | None]:
-    """What pydantic finds wrong with a key, and the nearest right word; ``names`` are its table's keys."""
-    what, given, context = error["type"], error["input"], error.get("ctx", {})
-    if what == "extra_forbidden":
-        return unknown_key(str(error["loc"][-1]), names)
-    if what == "missing":
-        return "is missing", None
-    if what == "value_error":
-        return str(context["error"]), getattr(context["error"], "suggestion", None)
-    if what == "literal_error":
-        return no_choice(context["expected"], given)
-    message = error["msg"][:1].lower() + error["msg"][1:]
-    if what in BOUNDS:
-        message = f"must be {BOUNDS[what]} {show(next(iter(context.values())))}"
-    elif what in TYPES:
-        message = f"must be {TYPES[what]}"
-    return f"{message}, not {quote(given)}", None
 
 
 def show(number: float) -> str:

@@ -13,11 +13,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date, time
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from cloud.toml_lines import Lines
-from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, quote, unreadable
+from cloud.toml_models import ONE_BRACKET, TWO_BRACKETS, Context, Unknown, validate
+from cloud.toml_problems import OVERRIDES, KeyPath, Problem, WrongTable, key_text, quote, unreadable
 from cloud.wire.bounds import MAX_NUMBER, is_within
+
+_T = TypeVar("_T")
 
 MAX_BYTES: Final = 1 << 20
 """A config is a few kilobytes; a larger file is not one."""
@@ -26,8 +29,6 @@ CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"
 """Where systemd puts the credentials of a service (systemd.exec(5), LoadCredential=)."""
 LONGEST_SECRET: Final = 64 << 10
 _OTHERS_MAY_READ: Final = 0o004
-TWO_BRACKETS: Final = "must be [[{}]], with two brackets on each side: there may be several"
-ONE_BRACKET: Final = "must be [{}], with one bracket on each side"
 _MAX_DEPTH: Final = 16
 _PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 """How tomllib's messages end."""
@@ -93,6 +94,15 @@ class TomlSource:
         """How many errors that keep the program from starting have been noted so far."""
         return sum(problem.severity == "error" and not problem.starts for problem in self.problems)
 
+    def in_order(self) -> tuple[Problem, ...]:
+        """The problems in the order of their lines, those of no line last, each once."""
+        lines = sorted(self.problems, key=lambda problem: (problem.line is None, problem.line or 0))
+        return tuple(dict.fromkeys(lines))
+
+    def place(self, path: KeyPath) -> str:
+        """File, line and key, as problems have them."""
+        return f"{self._file}:{self.line(path)}: {self.key(path)}"
+
     def line(self, path: KeyPath) -> int | None:
         """The line of a key, or None where it came from the command line."""
         return self._lines.of(path)[0]
@@ -107,6 +117,24 @@ class TomlSource:
         tables = given if isinstance(given, list) else []
         names = [table.get("name") if isinstance(table, dict) else None for table in tables]
         return tuple(name if isinstance(name, str) and names.count(name) == 1 else None for name in names)
+
+    @property
+    def context(self) -> Context:
+        """What validators may ask for."""
+        return Context(base=self.path.absolute().parent)
+
+    def model(
+        self, kind: type[_T], raw: Mapping[str, Any], path: KeyPath = (), unknown: Unknown | None = None
+    ) -> _T | None:
+        """An instance of a model from a table's keys; its problems are noted.
+
+        None where a key is missing or has a wrong type or bound; there is one where an error is only in what
+        a check refused, or in a key that isn't known.
+        """
+        instance, problems = validate(kind, raw, self.context, path, unknown)
+        for problem in problems:
+            self.error(*problem)
+        return instance
 
     def table(self, name: str, example: str = "") -> dict[str, Any] | None:
         """A ``[section]``, empty where the file has none; None after its problem was noted."""
@@ -223,6 +251,22 @@ def leaves(
             yield from leaves(value, (*path, key), references)
         else:
             yield (*path, key), value
+
+
+def by_dotted_name(given: Any, references: Collection[str] = ()) -> Any:
+    """A table's values by dotted name: what TOML makes of dotted keys is what quoted ones are.
+
+    What is no table stays as it is. Raises WrongTable where a name is given both ways.
+    """
+    if not isinstance(given, Mapping):
+        return given
+    found: dict[str, Any] = {}
+    for path, value in leaves(given, (), references):
+        name = ".".join(map(str, path))
+        if name in found:
+            raise WrongTable((path, f"{name} is given twice, dotted and quoted"))
+        found[name] = value
+    return found
 
 
 def dates_as_text(value: Any) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from cloud.config.secret import Secret, UnreadableError
+from cloud.config.secret import KINDS, ContentKey, Secret, SecretKey, UnreadableError
+from cloud.toml_models import Table
+from cloud.toml_problems import KeyPath, WrongTable
+from cloud.toml_source import by_dotted_name
 from cloud.values import server_list, topic_prefix
 
 _LOGIN_MODULES: Final = {
@@ -27,31 +30,39 @@ def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
-class KafkaConfig(BaseModel):
-    """The connection to Kafka. Aliases with a dot are librdkafka's names, in ``[kafka.properties]``."""
+class Login(Table):
+    """``[kafka.properties]``: aliases are librdkafka's names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
-
-    servers: Annotated[str, AfterValidator(server_list)] = named("bootstrap_servers", "127.0.0.1:9092")
-    prefix: Annotated[str, AfterValidator(topic_prefix)] = named("prefix", "")
     protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)
     ] = named("security.protocol", "PLAINTEXT")
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = named("sasl.mechanism")
     username: str | None = named("sasl.username")
-    password: Secret | None = named("sasl.password")
-    ca: Secret | None = named("ssl.ca.location")
-    certificate: Secret | None = named("ssl.certificate.location")
-    key: Secret | None = named("ssl.key.location")
-    key_password: Secret | None = named("ssl.key.password")
+    password: SecretKey | None = named("sasl.password")
+    ca: ContentKey | None = named("ssl.ca.location")
+    certificate: ContentKey | None = named("ssl.certificate.location")
+    key: ContentKey | None = named("ssl.key.location")
+    key_password: SecretKey | None = named("ssl.key.password")
     host_check: Literal["https", "none"] | None = named("ssl.endpoint.identification.algorithm")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        problems = tuple(self._problems())
+        if problems:
+            raise WrongTable(*problems)
+        return self
+
+    def given(self) -> dict[str, Any]:
+        """What isn't as by default, by librdkafka's names."""
+        return {
+            str(field.validation_alias): own
+            for name, field in type(self).model_fields.items()
+            if (own := getattr(self, name)) != field.default
+        }
+
+    def _problems(self) -> Iterator[tuple[KeyPath, str]]:
         """What doesn't go together: the key, and what to write."""
-        given = {
-            alias for name, field in type(self).model_fields.items()
-            if (alias := str(field.validation_alias)) and getattr(self, name) != field.default
-        }  # fmt: skip
+        given = self.given()
         login = self.protocol.startswith("SASL_")
         for name in sorted(given):
             if name.startswith("sasl.") and not login:
@@ -60,9 +71,9 @@ class KafkaConfig(BaseModel):
                 right = "SSL or SASL_SSL"
             else:
                 continue
-            yield name, f"has no effect with security.protocol {self.protocol}: that must be {right}"
+            yield (name,), f"has no effect with security.protocol {self.protocol}: that must be {right}"
         if login and self.mechanism is None:
-            yield "security.protocol", "needs sasl.mechanism too, such as SCRAM-SHA-512"
+            yield ("security.protocol",), "needs sasl.mechanism too, such as SCRAM-SHA-512"
         needs = [
             ("ssl.certificate.location", "ssl.key.location"),
             ("ssl.key.location", "ssl.certificate.location"),
@@ -72,48 +83,56 @@ class KafkaConfig(BaseModel):
             needs += [("sasl.mechanism", "sasl.username"), ("sasl.mechanism", "sasl.password")]
         for name, other in needs:
             if name in given and other not in given:
-                yield name, f"needs {other} too"
+                yield (name,), f"needs {other} too"
+
+
+class KafkaConfig(Table):
+    """``[kafka]``: the connection to Kafka."""
+
+    servers: Annotated[str, AfterValidator(server_list)] = named("bootstrap_servers", "127.0.0.1:9092")
+    prefix: Annotated[str, AfterValidator(topic_prefix)] = ""
+    login: Annotated[Login, BeforeValidator(lambda given: by_dotted_name(given, KINDS))] = named(
+        "properties", Login()
+    )
 
     def properties(self) -> dict[str, str]:
         """For librdkafka, without servers and prefix. Raises UnreadableError."""
-        found: dict[str, str] = {}
-        for name, field in type(self).model_fields.items():
-            value, alias = getattr(self, name), str(field.validation_alias)
+        given = self.login.given()
+        for name, value in given.items():
             if isinstance(value, Secret):
-                found[alias] = value.name if alias.endswith(".location") else value.reveal()
-            elif value != field.default:
-                found[alias] = value
-        return {name: value for name, value in found.items() if name not in ("bootstrap_servers", "prefix")}
+                given[name] = value.name if name.endswith(".location") else value.reveal()
+        return given
 
     def java_options(self) -> dict[str, str]:
         """For Java's clients, files and secrets by their content, as executors may not have the files.
 
         Raises UnreadableError.
         """
-        options = {"bootstrap.servers": self.servers, "security.protocol": self.protocol}
-        if self.mechanism is not None:
-            options["sasl.mechanism"] = self.mechanism
-        if self.mechanism in _LOGIN_MODULES and self.username is not None and self.password is not None:
+        login = self.login
+        options = {"bootstrap.servers": self.servers, "security.protocol": login.protocol}
+        if login.mechanism is not None:
+            options["sasl.mechanism"] = login.mechanism
+        if login.mechanism in _LOGIN_MODULES and login.username is not None and login.password is not None:
             options["sasl.jaas.config"] = (
-                f"{_LOGIN_MODULES[self.mechanism]} required "
-                f"username={_quoted(self.username)} password={_quoted(self.password.reveal())};"
+                f"{_LOGIN_MODULES[login.mechanism]} required "
+                f"username={_quoted(login.username)} password={_quoted(login.password.reveal())};"
             )
-        if self.ca is not None:
-            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.ca.reveal()}
-        if self.key is not None and self.certificate is not None:
-            key = self.key.reveal()
+        if login.ca is not None:
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": login.ca.reveal()}
+        if login.key is not None and login.certificate is not None:
+            key = login.key.reveal()
             if not any(each in key for each in _JAVA_KEY):
                 pkcs8 = "is no PKCS#8 key, which Java needs: openssl pkcs8 -topk8 -in … -out …"
-                raise UnreadableError(self.key, f"{self.key.name} {pkcs8}")
+                raise UnreadableError(login.key, f"{login.key.name} {pkcs8}")
             options |= {
                 "ssl.keystore.type": "PEM",
-                "ssl.keystore.certificate.chain": self.certificate.reveal(),
+                "ssl.keystore.certificate.chain": login.certificate.reveal(),
                 "ssl.keystore.key": key,
             }
-        if self.key_password is not None:
-            options["ssl.key.password"] = self.key_password.reveal()
-        if self.host_check is not None:
-            options["ssl.endpoint.identification.algorithm"] = self.host_check.replace("none", "")
+        if login.key_password is not None:
+            options["ssl.key.password"] = login.key_password.reveal()
+        if login.host_check is not None:
+            options["ssl.endpoint.identification.algorithm"] = login.host_check.replace("none", "")
         return options
 
 

@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import time
 from ipaddress import ip_network
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from cloud.config.kafka import KafkaConfig, named
-from cloud.config.secret import Secret, UnreadableError
+from cloud.config.secret import PathKey, SecretKey, UnreadableError
 from cloud.registry import RegistryAccess
-from cloud.values import duration_s, interval_s, registry_url, tiles_url
+from cloud.toml_models import Table
+from cloud.toml_source import by_dotted_name
+from cloud.values import duration_s, interval_s, location, registry_url, tiles_url
 from cloud.wire.identities import SHORTEST_MASTER
 
 _SECRET_CONF: Final = re.compile(r"secret|passw|passphrase|token|access[.]?key|jaas|keystore", re.IGNORECASE)
@@ -39,6 +41,22 @@ def _endpoint(text: str) -> str:
     return text
 
 
+def _location(text: str, info: ValidationInfo) -> str:
+    return text if info.context is None else location(text, info.context.base)
+
+
+Location = Annotated[str, AfterValidator(_location)]
+
+
+def _texts(given: object) -> object:
+    """Spark's configuration by dotted name, numbers as text; what can't be one stays."""
+    conf = by_dotted_name(given)
+    if not isinstance(conf, dict):
+        return conf
+    simple = {key: str(each).lower() for key, each in conf.items() if isinstance(each, bool | int | float)}
+    return conf | simple
+
+
 def _conf(conf: Mapping[str, str]) -> Mapping[str, str]:
     secret = next(filter(_SECRET_CONF.search, conf), None)
     if secret is not None:
@@ -49,11 +67,10 @@ def _conf(conf: Mapping[str, str]) -> Mapping[str, str]:
     return conf
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
+Conf = Annotated[Mapping[str, str], BeforeValidator(_texts), AfterValidator(_conf)]
 
 
-class StoreConfig(_Table):
+class StoreConfig(Table):
     """``[lake.storage]``: the object store; keys that are None come from the environment (``AWS_*``).
 
     ``path_style``: the bucket in the path (most stores but Amazon's); None: where an endpoint is given.
@@ -62,31 +79,38 @@ class StoreConfig(_Table):
     endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
     region: str | None = None
     path_style: bool | None = None
-    access_key: Secret | None = None
-    secret_key: Secret | None = None
+    access_key: SecretKey | None = None
+    secret_key: SecretKey | None = None
+
+    @model_validator(mode="after")
+    def _both_keys(self) -> Self:
+        if (self.access_key is None) != (self.secret_key is None):
+            missing = "secret_key" if self.secret_key is None else "access_key"
+            raise ValueError(f"needs {missing} too: both, or neither and the environment's")
+        return self
 
 
-class Lake(_Table):
+class Lake(Table):
     """Where a lake is, a directory (absolute by now) or a URI; and its object store."""
 
-    path: str | None = None
+    path: Location | None = None
     storage: StoreConfig = StoreConfig()
 
 
 class LakeConfig(Lake):
     """``[lake]``: the one that the jobs write, and where checkpoints and models are."""
 
-    checkpoints: str | None = None
-    models: str | None = None
+    checkpoints: Location | None = None
+    models: Location | None = None
 
 
 class OtherLake(Lake):
     """``[lakes.NAME]``: a lake that ``query`` reads by that name, for instance another region's."""
 
-    path: str
+    path: Location
 
 
-class JobsConfig(_Table):
+class JobsConfig(Table):
     """``[jobs]``: options of the jobs, None where the jobs' own default holds; ``_s`` are seconds."""
 
     interval_s: Interval | None = named("interval")
@@ -96,17 +120,17 @@ class JobsConfig(_Table):
     topic_pattern: str | None = named("topics")
     master: str | None = None
     metrics: str | None = None
-    rules: str | None = None
+    rules: PathKey | None = None
     max_records: Annotated[int, Field(ge=1)] | None = None
     quarantine_cap: Annotated[int, Field(ge=0)] | None = None
-    conf: Annotated[Mapping[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
+    conf: Conf = Field(default_factory=dict)
 
 
 Rate = Annotated[int, Field(ge=1024)]
 Names = list[Annotated[str, Field(min_length=1)]]
 
 
-class UsersConfig(_Table):
+class UsersConfig(Table):
     """``[users]`` of Kafka, for ``provision users``; gateways are provisioned one by one.
 
     ``topics`` are read by jobs and analysts beside the usual ones; a name may end in ``*``. Rates are bytes a
@@ -121,10 +145,10 @@ class UsersConfig(_Table):
     backlog_bytes_s: Rate | None = None
 
 
-class IdentityConfig(_Table):
+class IdentityConfig(Table):
     """``[identity]``: what the keys are derived from by which gateways' runs prove themselves."""
 
-    master_key: Secret | None = None
+    master_key: SecretKey | None = None
 
     def master(self) -> str | None:
         """The master key as it is now; None where no gateway has a key. Raises UnreadableError."""
@@ -158,14 +182,14 @@ def _zone(name: str) -> str:
     return name
 
 
-class TargetConfig(_Table):
+class TargetConfig(Table):
     """``[notify.NAME]``: people who get alerts, by one of apprise's URLs.
 
     ``gateways`` may have ``*``; without ``severities`` it is all of them; ``urgent`` ones are sent in
     ``quiet`` hours too, the others after them. ``group_s``: how long more are waited for, for one message.
     """
 
-    url: Secret
+    url: SecretKey
     gateways: Names = Field(default_factory=lambda: ["*"])
     severities: Names = Field(default_factory=list)
     cleared: bool = True
@@ -181,7 +205,7 @@ def _password(text: str) -> str:
     return text
 
 
-class DashboardUser(_Table):
+class DashboardUser(Table):
     """``[dashboard.users.NAME]``: a password's hash, and the masts that are shown; names may have ``*``.
 
     ``commands``: whether the user may have these masts do something; ``marks``: add to their cleaning log.
@@ -206,7 +230,7 @@ def _network(text: str) -> str:
     return text
 
 
-class DashboardConfig(_Table):
+class DashboardConfig(Table):
     """``[dashboard]``: where the pages are, with which certificate, and who may see which masts.
 
     ``commands``: whether masts may be commanded from the pages, by the users who may, or where there are
@@ -217,8 +241,8 @@ class DashboardConfig(_Table):
     """
 
     listen: str | None = None
-    certificate: str | None = None
-    key: str | None = None
+    certificate: PathKey | None = None
+    key: PathKey | None = None
     commands: bool = False
     live: bool = True
     proxies: list[Annotated[str, AfterValidator(_network)]] = Field(default_factory=list)
@@ -226,14 +250,20 @@ class DashboardConfig(_Table):
     tiles_attribution: str = ""
     users: Mapping[str, DashboardUser] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _both_files(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("needs both certificate and key, or neither")
+        return self
 
-class RegistryConfig(_Table):
+
+class RegistryConfig(Table):
     """``[schema_registry]``: what has the schemas of readings in Avro; ``ca`` is a path."""
 
     url: Annotated[str, AfterValidator(registry_url)] | None = None
-    ca: str | None = None
+    ca: PathKey | None = None
     username: str | None = None
-    password: Secret | None = None
+    password: SecretKey | None = None
 
     def access(self) -> RegistryAccess | None:
         """What reaches it; None where none is named. Raises UnreadableError."""
@@ -243,7 +273,7 @@ class RegistryConfig(_Table):
         return RegistryAccess(self.url, self.ca, self.username, password)
 
 
-class CloudConfig(_Table):
+class CloudConfig(Table):
     """All of ``cloud.toml``."""
 
     kafka: KafkaConfig = KafkaConfig()

@@ -6,9 +6,12 @@ Read at each use, so that a renewed one counts from the next use on; in no ``rep
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, PlainValidator, ValidationInfo
 
 from cloud.errors import CloudError
 from cloud.toml_problems import KeyPath
@@ -20,17 +23,18 @@ KINDS: Final = ("file", "environment", "credential")
 """How a secret is named: ``{ file = "…" }``, ``{ environment = "NAME" }``, ``{ credential = "name" }``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Secret:
     """A secret by reference; ``kind`` "given" where the config holds it.
 
-    ``where`` is the place of its key as problems have it (``cloud.toml:7: kafka.sasl.password``).
+    ``where`` is the place of its key as problems have it (``cloud.toml:7: kafka.sasl.password``), which
+    loading puts in.
     """
 
     kind: Kind
     name: str = field(repr=False)
-    key: KeyPath
-    where: str
+    key: KeyPath = ()
+    where: str = ""
 
     def reveal(self) -> str:
         """The secret as it is now, without a newline at its end. Raises UnreadableError."""
@@ -61,3 +65,34 @@ class UnreadableError(CloudError):
     def __init__(self, secret: Secret, reason: str) -> None:
         self.secret, self.reason = secret, reason
         super().__init__(f"{secret.where}: {reason}")
+
+
+def _secret(given: Any, info: ValidationInfo) -> Secret:
+    """The secret that a key holds or names."""
+    if isinstance(given, Secret):
+        return given
+    kind, name = "given", given
+    if isinstance(given, Mapping):
+        if len(given) != 1 or not given.keys() <= set(KINDS):
+            raise ValueError(f'must name one of {", ".join(KINDS)}, as in {{ file = "…" }}')
+        ((kind, name),) = given.items()
+    if not isinstance(name, str) or not name:
+        raise ValueError('must be a string, in "quotes", or { file = "…" }')
+    return Secret(kind, _beside(name, info) if kind == "file" else name)  # type: ignore[arg-type] # one of KINDS
+
+
+def _file(given: Any, info: ValidationInfo) -> Secret:
+    """A file that a key names, whose content is wanted."""
+    if not isinstance(given, str) or not given:
+        raise ValueError('must be a string, in "quotes"')
+    return Secret("file", _beside(given, info))
+
+
+def _beside(name: str, info: ValidationInfo) -> str:
+    """A file's path, a relative one beginning at the config's directory."""
+    return name if info.context is None else str(info.context.base / name)
+
+
+SecretKey = Annotated[Secret, PlainValidator(_secret)]
+ContentKey = Annotated[Secret, PlainValidator(_file)]
+PathKey = Annotated[str, AfterValidator(_beside)]

@@ -10,17 +10,18 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping as Table
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping as Values
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from cloud.importing import times
-from cloud.toml_problems import ConfigError, KeyPath, explain, nearest, quote, unknown_key
+from cloud.toml_models import Table
+from cloud.toml_problems import ConfigError, KeyPath, nearest, quote, unknown_key
 from cloud.toml_source import TomlSource
 from cloud.values import duration_s, interval_s
 from cloud.wire.channel_records import MAX_LABEL
@@ -170,11 +171,7 @@ _SHORT_S: Final = 10.0
 """Rows that come so often, or oftener, are readings; others are statistics."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class File(_Table):
+class File(Table):
     """``[file]``: how the files are written, and what their times mean."""
 
     gateway: Gateway
@@ -219,7 +216,7 @@ class File(_Table):
         return round(1000 * (self.interval if self.scan is None else self.scan))
 
 
-class Site(_Table):
+class Site(Table):
     """``[site]``: where the mast stood."""
 
     latitude: Annotated[float, Field(ge=-90, le=90)]
@@ -230,7 +227,7 @@ class Site(_Table):
     owner: Label | None = None
 
 
-class Channel(_Table):
+class Channel(Table):
     """``[[channel]]``: a sensor's quantity, and the columns that are its figures.
 
     A value in ``unit`` is ``scale`` · column + ``offset``; the lake's is in the quantity's own unit.
@@ -299,9 +296,6 @@ class Channel(_Table):
         return {name: column for name in FIGURES if (column := getattr(self, name)) is not None}
 
 
-_T = TypeVar("_T", bound=_Table)
-
-
 class _Source(TomlSource):
     missing: ClassVar = "docs/examples/import.toml is one to begin with"
     empty: ClassVar = "docs/examples/import.toml is one to begin with"
@@ -310,17 +304,6 @@ class _Source(TomlSource):
     def names(self) -> tuple[str | None, ...]:
         """Channels have no name: a sensor may have several."""
         return ()
-
-    def model(self, kind: type[_T], path: KeyPath, given: dict[str, Any]) -> _T | None:
-        """A table's model; None after its problems were noted."""
-        try:
-            return kind.model_validate(given)
-        except ValidationError as error:
-            for each in error.errors(include_url=False):
-                # The members of a union are no keys.
-                within = [part for part in each["loc"] if not str(part).startswith(("list[", "constrained-"))]
-                self.error((*path, *within), *explain(each, list(kind.model_fields)))
-        return None
 
 
 @dataclass(frozen=True)
@@ -354,7 +337,7 @@ class Mapping:
 def load_mapping(
     path: Path,
     columns: Callable[[File], Collection[str]] = lambda file: (),
-    options: Table[str, str] = MappingProxyType({}),
+    options: Values[str, str] = MappingProxyType({}),
 ) -> Mapping:
     """The mapping of a file. Raises ConfigError with all its problems, and what ``columns`` raises.
 
@@ -369,10 +352,10 @@ def load_mapping(
         if name not in ("file", "site", "channel"):
             source.error((name,), *unknown_key(name, ("file", "site", "channel"), what="section"))
     given = source.table("file")
-    file = None if given is None else source.model(File, ("file",), {**given, **options})
+    file = None if given is None else source.model(File, {**given, **options}, ("file",))
     site = None
     if "site" in source.raw and (table := source.table("site")) is not None:
-        site = source.model(Site, ("site",), table)
+        site = source.model(Site, table, ("site",))
     tables = source.tables("channel")
     names: Collection[str] = ()
     if known and file is not None:
@@ -380,7 +363,7 @@ def load_mapping(
         file = file.model_copy(update={"time": [column_of(each, names) for each in file.times]})
     if known and source.raw["channel"] == known["channel"]:
         tables = list(fitted(tables, FIGURES, names))
-    found = [(at, source.model(Channel, at, table)) for at, table in tables]
+    found = [(at, source.model(Channel, table, at)) for at, table in tables]
     channels = [(at, channel) for at, channel in found if channel is not None]
     if not tables and not source.errors():
         source.error((), "has no [[channel]] of this file: nothing would be imported")
@@ -390,8 +373,7 @@ def load_mapping(
         _check_channel(source, at, channel, file)
     _check_together(source, channels)
     if source.errors() or file is None:
-        in_order = sorted(dict.fromkeys(source.problems), key=lambda problem: problem.line or 0)
-        raise ConfigError(tuple(in_order))
+        raise ConfigError(source.in_order())
     by = [known, *sorted(each for each in options.items() if each[0] != "gateway")]
     digest = hashlib.sha256(path.read_bytes() + json.dumps(by).encode() * any(by)).hexdigest()
     return Mapping(file, tuple(channel for _, channel in channels), site, digest, source)

@@ -323,12 +323,13 @@ def _access(
 ) -> Access:
     """What the mast needs. Raises CommandError, UnreadableError."""
     kafka = config.kafka
-    tls = kafka.protocol.endswith("SSL")
+    tls = kafka.login.protocol.endswith("SSL")
     try:
         servers = server_list(arguments.bootstrap_servers or kafka.servers)
     except ValueError as error:
         raise CommandError(f"--bootstrap-servers {error}") from error
-    files = {"ssl.ca.location": kafka.ca.reveal()} if tls and kafka.ca is not None else {}
+    authority = kafka.login.ca
+    files = {"ssl.ca.location": authority.reveal()} if tls and authority is not None else {}
     if password is None:
         try:
             files["ssl.certificate.location"] = arguments.certificate.read_text()

@@ -9,7 +9,7 @@ from cloud.command_line import OK, add_config, fail
 from drivers.boards.registry import open_board
 from drivers.interface import DriverError
 from drivers.relay import Relay
-from gateway.config.outputs.reading import relays_of
+from gateway.config.wiring import relays_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

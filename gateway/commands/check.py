@@ -63,10 +63,10 @@ def _check_cloud(path: Path) -> tuple[dict[str, Any] | None, str, Sequence[Probl
         return None, "", problems
     facts = {
         "bootstrap_servers": config.kafka.servers,
-        "security_protocol": config.kafka.protocol,
+        "security_protocol": config.kafka.login.protocol,
         "lake": config.lake.path or "./lake",
     }
-    good = f"good: Kafka at {config.kafka.servers} ({config.kafka.protocol}), lake {facts['lake']}"
+    good = f"good: Kafka at {config.kafka.servers} ({config.kafka.login.protocol}), lake {facts['lake']}"
     return facts, good, problems
 
 

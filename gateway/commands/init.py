@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from cloud.command_line import OK, USAGE, CommandError, add_list, fail, os_problem, override
 from cloud.operate.access_file import IDENTITY, PLACES, TOO_DEEP, Access, line_of, properties_of, read_access
+from cloud.toml_models import field_names
 from cloud.toml_problems import nearest
 from drivers.interface import DriverError
 from drivers.registry import driver_type
 from gateway.config import Problem, check
-from gateway.config.keys import field_names
 from gateway.config.model import SensorCommon
 from gateway.config.source import PLACEHOLDER
 from gateway.config.template import Answers, Wanted, render

@@ -6,7 +6,7 @@ from cloud.toml_problems import ConfigError, Problem
 from gateway.config.bridges.model import ForwardConfig
 from gateway.config.loading import check, load, located
 from gateway.config.model import Config, SensorConfig, StatusConfig
-from gateway.config.quality_rules import BIN_S, QualityRules
+from gateway.config.quality import BIN_S, QualityRules
 
 __all__ = [
     "BIN_S",

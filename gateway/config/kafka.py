@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +22,8 @@ from cloud.wire.reading_records import (
 )
 from cloud.wire.site_records import SITES_TOPIC
 from gateway.config.bridges.model import ForwardConfig
-from gateway.config.keys import field_names
-from gateway.config.model import Config, KafkaConfig
-from gateway.config.named_files import opens
-from gateway.config.secrets import KINDS, is_reference, read_secret, resolve
+from gateway.config.model import Config
+from gateway.config.named_files import KINDS, is_reference, opens, read_secret, resolve
 from gateway.config.source import Source
 from gateway.config.values import LEGAL_TOPIC, PLACEHOLDER, is_kafka_topic
 
@@ -60,13 +57,7 @@ _LOGIN: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.pas
 
 
 def prepare(source: Source, raw: dict[str, Any]) -> None:
-    """Flatten ``properties``, so that dotted and quoted keys are equal; properties elsewhere are errors."""
-    for key in [key for key in raw if key not in field_names(KafkaConfig)]:
-        path, _ = next(leaves({key: raw[key]}, ("kafka",), KINDS))
-        name = ".".join(map(str, path[1:]))
-        if name in REFUSED or not (_property_problem(name, "") or "").startswith(_UNKNOWN):
-            source.error(path, REFUSED.get(name, "belongs in [kafka.properties]"))
-            del raw[key]
+    """Flatten ``properties``, so that dotted and quoted keys are equal."""
     _check_format(source, raw)
     properties = raw.get("properties")
     if isinstance(properties, dict):
@@ -88,15 +79,6 @@ def _check_format(source: Source, raw: dict[str, Any]) -> None:
     if f"{_REGISTRY}password" in raw and str(raw.get(f"{_REGISTRY}url")).startswith("http:"):
         source.warn(("kafka", f"{_REGISTRY}url"), "sends the password in the clear: better https")
     resolve(source, ("kafka", f"{_REGISTRY}password"), raw)
-
-
-def with_files(source: Source, given: KafkaConfig, base_dir: Path) -> KafkaConfig:
-    """The section with the place of the registry's CA."""
-    if given.schema_registry_ca is None:
-        return given
-    ca = base_dir / given.schema_registry_ca
-    opens(source, ("kafka", f"{_REGISTRY}ca"), ca)
-    return replace(given, schema_registry_ca=ca)
 
 
 def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:

@@ -9,35 +9,28 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cloud.toml_problems import ConfigError, KeyPath, Problem, show, unknown_key
-from gateway.config import kafka, sensors
-from gateway.config.board import check_emulated, check_faults, check_replay, read_board
-from gateway.config.bridges.downlinks import read_downlinks
-from gateway.config.bridges.forwards import read_forwards
-from gateway.config.bridges.listeners import read_http, read_mqtt_proxy
-from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
+from gateway.config import kafka
+from gateway.config.bridges.reading import check_http, check_mqtt_proxy, read_downlinks, read_forwards
 from gateway.config.calibration import today
 from gateway.config.model import (
+    ARRAYS,
     DEFAULT_OUTBOX,
     SECTIONS,
-    ClockConfig,
     Config,
     GatewayConfig,
     KafkaConfig,
-    MqttConfig,
     OutboxConfig,
     SiteConfig,
     StatusConfig,
-    UplinkConfig,
 )
-from gateway.config.outputs.model import CommandsConfig
-from gateway.config.outputs.reading import check_commands, read_actuators, read_interlocks
+from gateway.config.named_files import opens, resolve
+from gateway.config.outputs import check_commands, read_actuators, read_interlocks
 from gateway.config.quality import read_sections
 from gateway.config.quantities import read_quantities
-from gateway.config.secrets import resolve
+from gateway.config.sensors import read_sensors
 from gateway.config.source import Source
-from gateway.config.validate import validate
 from gateway.config.values import host_and_port, is_loopback
-from gateway.config.wiring import check_header
+from gateway.config.wiring import check_emulated, check_faults, check_header, check_replay, read_board
 
 _T = TypeVar("_T")
 _Prepare = Callable[[Source, dict[str, Any]], None]
@@ -45,9 +38,7 @@ _Prepare = Callable[[Source, dict[str, Any]], None]
 _AT_ZERO: Final = "0, 0 is a place in the sea off Ghana: is it still to be filled in?"
 _EMPTIED: Final = ("/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108
 """Directories that are emptied at boot, or from time to time."""
-_ALL: Final = (
-    *SECTIONS, "board", "quantity", "quality", "sensor", "forward", "downlink", "actuator", "interlock",
-)  # fmt: skip
+_ALL: Final = (*SECTIONS, "board", "quality", "sensor", *ARRAYS)
 
 
 def load(
@@ -100,31 +91,23 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
         if key not in _ALL:
             source.error((key,), *unknown_key(key, _ALL, what="section"))
 
-    gateway, site = _read_place(source)
-    mqtt = _section(source, "mqtt", MqttConfig, _read_password)
-    kafka_config = _section(source, "kafka", KafkaConfig, kafka.prepare)
-    if kafka_config is not None:
-        kafka_config = kafka.with_files(source, kafka_config, base_dir)
-    uplink = _section(source, "uplink", UplinkConfig, _check_uplink)
-    outbox = _section(source, "outbox", OutboxConfig)
-    status = _section(source, "status", StatusConfig, _read_token)
     board = read_board(source)
     on_pi = board is not None and board.kind == "raspberry-pi"
-    trust = "kernel" if on_pi else "always"
-    clock = _section(source, "clock", ClockConfig, lambda _, raw: raw.setdefault("trust", trust))
+    sections: dict[str, Any] = {}
+    for name, kind in SECTIONS.items():
+        prepare = partial(_set_trust, on_pi) if name == "clock" else _PREPARE.get(name)
+        sections[name] = _section(source, name, kind, prepare)
+    sections |= _places(source, sections["gateway"], sections["site"])
+    for name, check_section in _CHECKS.items():
+        if sections[name] is not None:
+            check_section(source, sections[name])
+    gateway, mqtt = sections["gateway"], sections["mqtt"]
     source.quantities = read_quantities(source)
     quality = read_sections(source)
-    fitted = sensors.read_sensors(source, gateway, quality or {}, board)
+    fitted = read_sensors(source, gateway, quality or {}, board)
     actuators = read_actuators(source)
     interlocks = read_interlocks(source, actuators, fitted)
-    commands = _section(source, "commands", CommandsConfig)
-    http = _section(source, "http", HttpConfig)
-    if http is not None:
-        http = read_http(source, http, base_dir)
-    mqtt_proxy = _section(source, "mqtt_proxy", MqttProxyConfig)
-    if mqtt_proxy is not None:
-        mqtt_proxy = read_mqtt_proxy(source, mqtt_proxy, base_dir)
-    forwards = read_forwards(source, mqtt, gateway, kafka_config)
+    forwards = read_forwards(source, mqtt, gateway, sections["kafka"])
     own = f"{mqtt.topic_root}/#" if mqtt is not None else None
     downlinks = read_downlinks(source, own, forwards)
     if board is not None and fitted is not None:
@@ -132,33 +115,31 @@ def _read(source: Source, base_dir: Path, overrides: Mapping[str, object]) -> Co
         check_header(source, board, fitted, actuators)
         check_replay(source, board, fitted, base_dir)
         check_faults(source, board, fitted)
-
-    if not (gateway and site and mqtt and kafka_config and uplink and outbox and status and board and clock):
+    if None in sections.values() or board is None or fitted is None or quality is None:
         return None
-    if fitted is None or quality is None or commands is None or http is None or mqtt_proxy is None:
-        return None
-    check_commands(source, commands, actuators, fitted)
-    day = today()
-    if on_pi and day is not None and site.valid_from is not None and site.valid_from > day:
-        source.warn(("site", "valid_from"), f"{site.valid_from} lies in the future")
-    if not (fitted or forwards or downlinks or http.listen or mqtt_proxy.listen) and all(
-        problem.severity == "warning" for problem in source.problems
-    ):
-        source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
-    if mqtt_proxy.listen and not forwards:
-        source.warn(("mqtt_proxy", "listen"), "there is no [[forward]]: all that comes is a dead letter")
-    _check_place(source, base_dir / outbox.path, outbox.path)
-    outbox = dataclasses.replace(outbox, path=base_dir / outbox.path)
     config = Config(
-        base_dir, gateway, mqtt, kafka_config, uplink, outbox, clock, status, board, fitted, forwards,
-        quantities=source.quantities, actuators=actuators, interlocks=interlocks, site=site,
-        commands=commands, downlinks=downlinks, http=http, mqtt_proxy=mqtt_proxy,
+        base_dir, **sections, board=board, sensors=fitted, forwards=forwards, downlinks=downlinks,
+        actuators=actuators, interlocks=interlocks, quantities=source.quantities,
     )  # fmt: skip
-    kafka.check_lengths(source, config)
+    _check_together(source, config)
     return config
 
 
-def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None = None) -> _T | None:
+def _check_together(source: Source, config: Config) -> None:
+    """What sections that are right for themselves say of one another."""
+    check_commands(source, config.commands, config.actuators, config.sensors)
+    day = today() if config.board.kind == "raspberry-pi" else None
+    if day is not None and config.site.valid_from is not None and config.site.valid_from > day:
+        source.warn(("site", "valid_from"), f"{config.site.valid_from} lies in the future")
+    ways = (config.sensors, config.forwards, config.downlinks, config.http.listen, config.mqtt_proxy.listen)
+    if not any(ways) and all(problem.severity == "warning" for problem in source.problems):
+        source.warn(("sensor",), "there is no [[sensor]] and no [[forward]]: nothing will be sent")
+    if config.mqtt_proxy.listen and not config.forwards:
+        source.warn(("mqtt_proxy", "listen"), "there is no [[forward]]: all that comes is a dead letter")
+    kafka.check_lengths(source, config)
+
+
+def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None) -> _T | None:
     """One ``[section]``; ``prepare`` compares keys, and reads secrets that the file only names."""
     raw = source.table(name)
     if raw is None:
@@ -167,16 +148,14 @@ def _section(source: Source, name: str, kind: type[_T], prepare: _Prepare | None
     before = source.errors()
     if prepare is not None:
         prepare(source, given)
-    section = validate(kind, given, (name,), source.error)
+    section = source.model(kind, given, (name,))
     return section if source.errors() == before else None
 
 
-def _read_place(source: Source) -> tuple[GatewayConfig | None, SiteConfig | None]:
+def _places(source: Source, gateway: GatewayConfig | None, site: SiteConfig | None) -> dict[str, Any]:
     """``[gateway]`` and ``[site]``: what either has of the position the other one has too."""
-    gateway = _section(source, "gateway", GatewayConfig, _read_gateway)
-    site = _section(source, "site", SiteConfig, partial(_check_position, "site"))
     if gateway is None or site is None:
-        return gateway, site
+        return {}
     both: dict[str, Any] = {}
     for key in ("latitude", "longitude", "elevation_m"):
         own, of_site = getattr(gateway, key), getattr(site, key)
@@ -184,12 +163,11 @@ def _read_place(source: Source) -> tuple[GatewayConfig | None, SiteConfig | None
             source.error(("site", key), f"is {show(own)} in [gateway]: give it in one of them")
         if (known := of_site if own is None else own) is not None:
             both[key] = known
-    gateway = dataclasses.replace(gateway, **both)
     if site != SiteConfig():
         site = dataclasses.replace(site, **both)
         if site.position is None:
             source.error(("site",), "needs latitude and longitude, here or in [gateway]")
-    return gateway, site
+    return {"gateway": dataclasses.replace(gateway, **both), "site": site}
 
 
 def _check_position(section: str, source: Source, raw: dict[str, Any]) -> None:
@@ -229,19 +207,29 @@ def _check_uplink(source: Source, raw: dict[str, Any]) -> None:
         source.error(("uplink", "reboot_after_h"), "must be longer than reset_after_h: first the modem")
 
 
-def _check_place(source: Source, path: Path, written: Path) -> None:
+def _check_outbox(source: Source, outbox: OutboxConfig) -> None:
     """Warn of a place where the outbox can't be or doesn't last; the machine may be another one."""
-    key = ("outbox", "path")
+    key, path = ("outbox", "path"), outbox.path
     if path.parent == DEFAULT_OUTBOX.parent or source.line(key) is None:
         # The service's own directory, which systemd makes; or a demo's.
         return
     emptied = next((place for place in _EMPTIED if path.is_relative_to(place)), None)
-    if emptied is not None and path == written:
+    if emptied is not None and str(path) == source.raw["outbox"]["path"]:
         source.warn(key, f"{emptied} is emptied when the machine starts: use {DEFAULT_OUTBOX.parent}")
     if path.is_dir():
         source.warn(key, f"{path} is a directory: name a file in it, such as {path / 'outbox.db'}")
     elif not path.parent.is_dir() and not path.parent.parent.is_dir():
         source.warn(key, f"there is no directory {path.parent} on this machine: make it")
+
+
+def _check_registry(source: Source, given: KafkaConfig) -> None:
+    if given.schema_registry_ca is not None:
+        opens(source, ("kafka", "schema_registry_ca"), given.schema_registry_ca)
+
+
+def _set_trust(on_pi: bool, _source: Source, raw: dict[str, Any]) -> None:
+    """A Raspberry Pi has no clock of its own."""
+    raw.setdefault("trust", "kernel" if on_pi else "always")
 
 
 def _read_token(source: Source, raw: dict[str, Any]) -> None:
@@ -255,3 +243,21 @@ def _read_token(source: Source, raw: dict[str, Any]) -> None:
         source.warn(
             ("status", "listen"), "other machines see nothing of it without status.token, but for /healthz"
         )
+
+
+_PREPARE: Final[Mapping[str, _Prepare]] = {
+    "gateway": _read_gateway,
+    "site": partial(_check_position, "site"),
+    "mqtt": _read_password,
+    "kafka": kafka.prepare,
+    "uplink": _check_uplink,
+    "status": _read_token,
+}
+"""What is done with a section's raw keys before it is validated."""
+_CHECKS: Final[Mapping[str, Callable[[Source, Any], None]]] = {
+    "kafka": _check_registry,
+    "outbox": _check_outbox,
+    "http": check_http,
+    "mqtt_proxy": check_mqtt_proxy,
+}
+"""What is looked at in a section that is right for itself."""

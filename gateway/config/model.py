@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
+from cloud.toml_models import checked
 from cloud.toml_problems import KeyPath, Problem
 from cloud.values import host_alone, registry_url, server_list, topic_prefix
 from cloud.wire.quantities import QUANTITIES, Kind, Quantities
@@ -27,11 +28,13 @@ from gateway.config.bridges.model import (
     ForwardConfig,
     HttpConfig,
     MqttProxyConfig,
+    Values,
+    new_fields,
 )
-from gateway.config.bridges.steps import Values, new_fields
-from gateway.config.file_watch import NamedFile
-from gateway.config.outputs.model import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
-from gateway.config.quality_rules import QualityRules
+from gateway.config.outputs import NO_COMMANDS, ActuatorConfig, CommandsConfig, InterlockConfig
+from gateway.config.quality import QualityRules
+from gateway.config.quantities import QuantityConfig
+from gateway.config.source import NamedFile
 from gateway.config.values import (
     WHOLE_MS,
     Accuracies,
@@ -49,7 +52,6 @@ from gateway.config.values import (
     Token,
     TopicRoot,
     UtcOffset,
-    checked,
 )
 
 GIB = 1 << 30
@@ -101,9 +103,6 @@ class SiteConfig:
     valid_from: Annotated[
         Day | None, Meaning("since when that holds, 00:00 UTC; else since the gateway first had it")
     ] = None
-    moved_m: Annotated[
-        float, Ge(50), Le(100_000), Meaning("a GPS fix farther away is a mast that was moved", "m")
-    ] = 500.0
 
     @property
     def position(self) -> tuple[float, float] | None:
@@ -127,7 +126,6 @@ class MqttConfig:
         Secret | None, Meaning('better { credential = "name" } or { file = "…" } than the password itself')
     ] = field(default=None, repr=False)
     home_assistant: Annotated[bool, Meaning("announce each channel to Home Assistant (discovery)")] = False
-    home_assistant_prefix: Annotated[TopicRoot, Meaning("its discovery prefix")] = "homeassistant"
 
     @property
     def login(self) -> tuple[str, str | None] | None:
@@ -255,6 +253,16 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "mqtt_proxy": MqttProxyConfig,
 }
 """The sections whose keys don't depend on a driver or a board."""
+
+
+ARRAYS: Final[Mapping[str, type[Any]]] = {
+    "quantity": QuantityConfig,
+    "actuator": ActuatorConfig,
+    "interlock": InterlockConfig,
+    "forward": ForwardConfig,
+    "downlink": DownlinkConfig,
+}
+"""The tables of which there may be several, but for the sensors', whose keys depend on their drivers."""
 
 
 @dataclass(frozen=True, slots=True)

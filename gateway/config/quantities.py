@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from cloud.toml_models import checked
 from cloud.toml_problems import WrongValue, quote
 from cloud.wire.quantities import NAME, QUANTITIES, Kind, Quantities, Quantity
 from cloud.wire.reading_records import RAW_TOPIC, READING_TOPIC_PREFIX
 from drivers.option_docs import Meaning
 from gateway.config.source import Source
-from gateway.config.validate import validate
-from gateway.config.values import Ends, checked
+from gateway.config.values import Ends
 
 _AS_UCUM: Final = str.maketrans({"²": "2", "³": "3", "µ": "u", "μ": "u", "Ω": "Ohm", "·": ".", " ": ""})
 
@@ -57,7 +57,7 @@ def read_quantities(source: Source) -> Quantities:
     """All quantities that a config may name: those built in, then its own as far as they could be read."""
     known = dict(QUANTITIES)
     for path, raw in source.tables("quantity"):
-        given = validate(QuantityConfig, raw, path, source.error)
+        given = source.model(QuantityConfig, raw, path)
         if given is None:
             continue
         if given.kind == "direction" and given.unit != "deg":

@@ -1,48 +1,35 @@
-"""The config's JSON Schema, for editors: pydantic's, of the dataclasses that validate it, plug-ins included.
+"""The config's JSON Schema, for editors (taplo and others): the keys' types, bounds and meanings.
 
-It has each key by itself; relations of keys (pins, pairs, overlapping filters) are ``fieldgate check``'s.
+What one key decides alone is here; what ``check`` compares isn't. Keys that several kinds of a table share
+are there once: which of the others each kind has stands in ``propertyNames``, as draft 7 has no better word.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final, Union
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
-from annotated_types import Ge, Le
-from pydantic import BaseModel, ConfigDict, Field, create_model
-from pydantic.config import ExtraValues
+from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from cloud.toml_problems import show
 from cloud.wire.quantities import QUANTITIES
 from drivers.boards.registry import BOARDS
-from drivers.option_docs import Meaning
 from drivers.registry import driver_type
-from gateway.config.board import DEFAULT_KIND
-from gateway.config.bridges.forwards import PAYLOADS
-from gateway.config.bridges.model import DownlinkConfig
-from gateway.config.keys import flat
-from gateway.config.model import SECTIONS, SensorCommon
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
-from gateway.config.quality_rules import QualityRules
-from gateway.config.quantities import QuantityConfig
+from gateway.config.bridges.reading import PAYLOADS
+from gateway.config.model import ARRAYS, SECTIONS, SensorCommon
+from gateway.config.quality import QualityRules
+from gateway.config.wiring import DEFAULT_KIND
 
 Json = dict[str, Any]
 
-_DEFAULT_CHOICES: Final = {"kind": DEFAULT_KIND, "payload": "reading"}
-"""Which table is meant where the key that decides isn't there."""
-_CHOICES: Final = {
-    "kind": "what the sensors are wired to",
-    "payload": "what the device publishes",
-    "driver": "what kind of sensor it is",
-}
+_QUALITY: Final = {"type": "object", "description": "the quality tests of its channels"}
+_KIND: Final = {"description": "what the sensors are wired to"}
 
 
 class _EditorSchema(GenerateJsonSchema):
-    """pydantic's without nulls and titles, and with the problems of a table's own kind."""
+    """pydantic's without nulls and titles; unknown keys are errors in dataclasses too."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> Json:
         return self.generate_inner(schema["schema"])
@@ -66,67 +53,87 @@ class _EditorSchema(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
-    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> Json:
-        """``if`` and ``then`` for each kind: of ``oneOf`` an editor shows only that none fits."""
-        key = str(schema["discriminator"])
-        default = _DEFAULT_CHOICES.get(key)
-        cases = []
-        for name, table in schema["choices"].items():
-            when: Json = {"properties": {key: {"const": name}}}
-            if name != default:
-                when["required"] = [key]
-            cases.append({"if": when, "then": self.generate_inner(table)})
-        choice = {"enum": list(schema["choices"]), "description": _CHOICES[key]}
-        required = {} if default is not None else {"required": [key]}
-        return {"type": "object", "properties": {key: choice}, **required, "allOf": cases}
+
+class _Tables:
+    """The schemas of dataclasses; of those within them there are references."""
+
+    def __init__(self, kinds: Collection[type[Any]]) -> None:
+        adapters: list[Any] = [(kind, "validation", TypeAdapter(kind)) for kind in kinds]
+        found, rest = TypeAdapter.json_schemas(adapters, schema_generator=_EditorSchema)
+        self.references: dict[type[Any], Json] = {kind: found[kind, "validation"] for kind in kinds}
+        self.definitions: Json = rest.get("$defs", {})
+
+    def whole(self, kind: type[Any]) -> Json:
+        """A dataclass' own schema, which is taken out of the definitions; None of its keys is refused."""
+        table = self.references[kind]
+        if "$ref" in table:
+            table = self.definitions.pop(table["$ref"].rpartition("/")[2], table)
+        return {key: each for key, each in table.items() if key in ("type", "properties", "required")}
 
 
 def config_schema(drivers: Iterable[str]) -> Json:
     """The schema of a config whose sensors have these drivers. Raises DriverError where one is broken."""
-    tables: dict[str, Any] = {
-        **SECTIONS,
-        "board": _one_of([flat(kind, options, kind=kind) for kind, options in BOARDS.items()], "kind"),
-        "quantity": list[QuantityConfig],
-        # With those of [[quantity]], whose names aren't known here.
-        "quality": _table("quality", dict.fromkeys(QUANTITIES, (QualityRules, None)), extra="allow"),
-        "sensor": list[_one_of([_sensor(driver) for driver in drivers], "driver")],  # type: ignore[misc]
-        "actuator": list[ActuatorConfig],
-        "interlock": list[InterlockConfig],
-        "forward": list[_one_of(PAYLOADS.values(), "payload")],  # type: ignore[misc]
-        "downlink": list[DownlinkConfig],
+    known = {name: driver_type(name) for name in drivers}
+    options = [driver.options for driver in known.values()]
+    kinds = [*SECTIONS.values(), *ARRAYS.values(), SensorCommon, QualityRules, *BOARDS.values(), *options]
+    tables = _Tables(kinds)
+    sensor = tables.whole(SensorCommon)
+    sensor["properties"]["quality"] = _QUALITY
+    sensors = {}
+    for name, driver in known.items():
+        own = tables.whole(driver.options)
+        own["properties"]["interval_s"] = {"minimum": driver.min_interval_s}
+        sensors[name] = _only({*sensor["properties"], *own["properties"]}, own)
+    boards = {name: tables.whole(kind) for name, kind in BOARDS.items()}
+    boards = {name: _only({"kind", *own["properties"]}, own) for name, own in boards.items()}
+    board = {"type": "object", "properties": {"kind": _KIND}}
+    payloads = {name: _only(keys, {}) for name, keys in PAYLOADS.items()}
+    rules = tables.references[QualityRules]
+    arrays = {name: tables.references[kind] for name, kind in ARRAYS.items()}
+    arrays["sensor"] = _of_kinds(sensor, "driver", sensors)
+    arrays["forward"] = _of_kinds(tables.whole(ARRAYS["forward"]), "payload", payloads, "reading")
+    schema: Json = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "fieldgate's gateway.toml",
+        "type": "object",
+        "properties": {
+            **{name: tables.references[kind] for name, kind in SECTIONS.items()},
+            "board": _of_kinds(board, "kind", boards, DEFAULT_KIND),
+            # Those of [[quantity]] too, whose names aren't known here.
+            "quality": {
+                "type": "object",
+                "properties": dict.fromkeys(QUANTITIES, rules),
+                "additionalProperties": rules,
+            },
+            **{name: {"type": "array", "items": table} for name, table in arrays.items()},
+        },
+        "required": ["gateway"],
+        "additionalProperties": False,
+        "$defs": tables.definitions,
     }
-    optional = {name: (table, None) for name, table in tables.items() if name != "gateway"}
-    config = _table("Config", {"gateway": (tables["gateway"], ...), **optional})
-    schema = config.model_json_schema(schema_generator=_EditorSchema)
-    about = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "fieldgate's gateway.toml"}
-    return {**about, **{key: value for key, value in schema.items() if key != "title"}}
+    text = json.dumps(schema)
+    schema["$defs"] = {name: each for name, each in tables.definitions.items() if f'"#/$defs/{name}"' in text}
+    return schema
 
 
-def _one_of(tables: Iterable[type[Any]], key: str) -> Any:
-    """A table of several kinds, of which ``key`` decides."""
-    return Annotated[Union[tuple(tables)], Field(discriminator=key)]  # noqa: UP007
+def _only(names: Iterable[str], own: Json) -> Json:
+    """Keys of one kind alone, with the names of all that it may have."""
+    return {**own, "propertyNames": {"enum": sorted(names)}}
 
 
-def _table(name: str, keys: dict[str, Any], extra: ExtraValues = "forbid") -> type[BaseModel]:
-    return create_model(name, __config__=ConfigDict(extra=extra), **keys)
+def _of_kinds(table: Json, key: str, kinds: Mapping[str, Json], default: str | None = None) -> Json:
+    """A table of several kinds, of which ``key`` decides; ``default`` where it isn't there.
 
-
-def _sensor(driver: str) -> type[Any]:
-    """A sensor's table: the keys of all sensors and those of its driver."""
-    known = driver_type(driver)
-    least = known.min_interval_s
-    interval_s = Annotated[
-        float, Ge(least), Le(3600), Meaning(f"one reading each so often, at least {show(least)}", "s")
-    ]
-    tests = Annotated[Mapping[str, Any] | None, Meaning("the quality tests of its channels")]
-    own = dataclasses.make_dataclass(
-        "own",
-        [
-            ("interval_s", interval_s, dataclasses.field(default=max(1.0, least))),
-            ("quality", tests, dataclasses.field(default=None)),
-        ],
-    )
-    return flat(driver, SensorCommon, own, known.options, driver=driver)
+    ``if`` and ``then`` for each: where ``oneOf`` doesn't fit, an editor shows only that.
+    """
+    cases = []
+    for name, kind in kinds.items():
+        when: Json = {"properties": {key: {"const": name}}}
+        if name != default:
+            when["required"] = [key]
+        cases.append({"if": when, "then": kind})
+    choice = {**table["properties"][key], "enum": list(kinds)}
+    return {**table, "properties": {**table["properties"], key: choice}, "allOf": cases}
 
 
 def as_text(drivers: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from cloud.toml_models import field_names
 from cloud.toml_problems import KeyPath, nearest, quote, unknown_key
 from cloud.values import host_alone
 from cloud.wire.quantities import QUANTITIES
@@ -14,12 +15,9 @@ from drivers.driver_type import DriverType, Nameplate, OptionError
 from drivers.interface import DriverError
 from drivers.registry import DRIVERS, driver_names, driver_type, guarded
 from gateway.config.calibration import check_calibration, check_datasheet, today, warn_of_calibration
-from gateway.config.keys import field_names
 from gateway.config.model import BoardConfig, GatewayConfig, SensorCommon, SensorConfig
-from gateway.config.quality import Sections, read_channels
-from gateway.config.quality_rules import QualityRules
+from gateway.config.quality import QualityRules, Sections, read_channels
 from gateway.config.source import Source
-from gateway.config.validate import validate
 from gateway.config.wiring import check_needs, check_pairs, check_twins, check_wiring
 
 _COMMON: Final = field_names(SensorCommon)
@@ -74,7 +72,7 @@ def _read_sensor(
             message, guess = unknown_key(key, _COMMON)
             if guess is not None:
                 source.error((*path, key), message, guess)
-        validate(SensorCommon, common, path, source.error)
+        source.model(SensorCommon, common, path)
         return None
     before = source.errors()
     own = {key: value for key, value in raw.items() if key not in common and key != "quality"}
@@ -83,7 +81,7 @@ def _read_sensor(
     # They may depend on the options, which are wrong then.
     quantities = None if callable(channels) else tuple(channel.quantity for channel in channels)
     common.setdefault("interval_s", max(_DEFAULT_INTERVAL_S, known.min_interval_s))
-    base = validate(SensorCommon, common, path, source.error)
+    base = source.model(SensorCommon, common, path)
     if base is not None:
         check_calibration(source, path, base, quantities)
         _check_interval(source, path, base, known.min_interval_s)
@@ -136,7 +134,7 @@ def _options(
 
     try:
         with guarded(known.name):
-            options = validate(known.options, own, path, source.error, unknown, source.quantities)
+            options = source.model(known.options, own, path, unknown)
             if options is None:
                 return None
             options = known.settle(options, gateway)

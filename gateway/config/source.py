@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -10,7 +12,50 @@ from cloud.toml_lines import split_key
 from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote
 from cloud.toml_source import TomlSource, dates_as_text, unstorable, walk
 from cloud.wire.quantities import QUANTITIES, Quantities
-from gateway.config.file_watch import NamedFile
+from gateway.config.values import Context
+
+EVERY_S: Final = 3600.0
+_MAX_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file and a digest of its content, None where it couldn't be read."""
+
+    path: Path
+    digest: str | None
+
+
+def named_file(path: Path) -> NamedFile:
+    """A file as it is now. Never raises."""
+    try:
+        with path.open("rb") as file:
+            return NamedFile(path, hashlib.sha256(file.read(_MAX_BYTES)).hexdigest())
+    except (OSError, ValueError):
+        return NamedFile(path, None)
+
+
+class FileWatch:
+    """Reads files again each hour; a content is reported once, also where it wasn't taken over."""
+
+    def __init__(self, files: Mapping[KeyPath, NamedFile]) -> None:
+        self.begin(files)
+        self._next_s: float | None = None
+
+    def begin(self, files: Mapping[KeyPath, NamedFile]) -> None:
+        """Watch these from now on."""
+        self._files = dict(files)
+
+    def changed(self, now_s: float) -> list[Path]:
+        """The files with another content than last time; none before an hour has passed."""
+        if self._next_s is None:
+            self._next_s = now_s + EVERY_S
+        if now_s < self._next_s:
+            return []
+        self._next_s = now_s + EVERY_S
+        before, self._files = self._files, {key: named_file(file.path) for key, file in self._files.items()}
+        return [file.path for key, file in self._files.items() if file != before[key]]
+
 
 PLACEHOLDER: Final = "CHANGE-ME"
 """What ``fieldgate init`` writes for what the installer has to fill in."""
@@ -40,6 +85,11 @@ class Source(TomlSource):
         """Note an error at a key; ``starts`` where the daemon starts all the same."""
         if path not in self._placeholders:
             super().error(path, message, suggestion, starts=starts)
+
+    @property
+    def context(self) -> Context:
+        """What validators may ask for."""
+        return Context(base=self.path.absolute().parent, quantities=self.quantities)
 
     def unit_of(self, quantity: str) -> str | None:
         """A quantity's unit; None where it is neither built in nor the config's own."""

@@ -15,15 +15,15 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from cloud.toml_models import Key, keys_of, parts_of
 from cloud.toml_problems import show
 from drivers.boards.registry import BOARDS
 from drivers.driver_type import OptionError
 from drivers.option_docs import Meaning
 from drivers.registry import driver_type
-from gateway.config.board import DEFAULT_KIND
-from gateway.config.keys import Key, keys_of, parts_of
 from gateway.config.model import GIB, SECTIONS, ClockConfig, GatewayConfig, SensorCommon
 from gateway.config.source import PLACEHOLDER
+from gateway.config.wiring import DEFAULT_KIND
 
 _HEAD: Final = """\
 # A gateway of fieldgate. Lines that begin with #key = are defaults: take the # away to change one.

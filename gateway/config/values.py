@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from annotated_types import Le
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, Discriminator, Tag, ValidationInfo, WithJsonSchema
 
+from cloud import toml_models
+from cloud.toml_models import Key, checked, read_by
 from cloud.toml_problems import WrongValue, nearest, quote
 from cloud.values import is_host
 from cloud.wire.identities import KEY
 from cloud.wire.quantities import Quantities, Quantity
+from drivers.boards.registry import BCM_AT, PLACES
+from drivers.option_docs import PIN
 
 SHORTEST_TOKEN: Final = 16
 """Characters of a status page's token."""
@@ -46,18 +50,29 @@ _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _LONGEST_TOPIC_BYTES: Final = 65_535
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a validation needs. ``lenient`` lets wrong values pass, to find what else is wrong."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context(toml_models.Context):
+    """What the gateway's validators may ask for too: the quantities that the config may name."""
 
     quantities: Quantities
-    lenient: bool = False
 
     def quantity(self, name: str) -> Quantity:
         """A quantity by name. Raises WrongValue."""
         if name not in self.quantities:
             raise WrongValue(*no_quantity(name, self.quantities))
         return self.quantities[name]
+
+    def remedy(self, key: Key, given: Any) -> str:
+        """What a figure out of its key's range may be meant as."""
+        if key.meaning == PIN and isinstance(given, int) and 27 < given <= PLACES:
+            place = f"BCM {BCM_AT[given]}" if given in BCM_AT else "power or ground"
+            return f": BCM numbers count, and place {given} on the header is {place}"
+        if key.name == "address" and given == 48:
+            return " (decimal 48): write 0x48"
+        if key.name == "latitude" and 90 < abs(given) <= 180:
+            return ": are latitude and longitude swapped?"
+        # No super(): a dataclass with slots is another class than the one it was written as.
+        return toml_models.Context.remedy(self, key, given)
 
 
 def no_quantity(name: str, quantities: Quantities) -> tuple[str, str | None]:
@@ -68,29 +83,6 @@ def no_quantity(name: str, quantities: Quantities) -> tuple[str, str | None]:
 
 def _context(info: ValidationInfo) -> Context:
     return cast(Context, info.context)
-
-
-def checked(check: Callable[[Any], Any]) -> AfterValidator:
-    """Annotates a check of a value that has the right type."""
-
-    def after(value: Any, info: ValidationInfo) -> Any:
-        return value if _context(info).lenient else check(value)
-
-    return AfterValidator(after)
-
-
-def read_by(read: Callable[[Any], Any], otherwise: object = None) -> BeforeValidator:
-    """Annotates how the value in the file becomes one of the right type."""
-
-    def before(value: Any, info: ValidationInfo) -> Any:
-        try:
-            return read(value)
-        except WrongValue:
-            if not _context(info).lenient:
-                raise
-            return otherwise
-
-    return BeforeValidator(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +315,12 @@ SensorName = Annotated[
     str, _name("A-Za-z0-9_-", 64, "letters, digits, underscores and hyphens"), _text("^[A-Za-z0-9_-]{1,64}$")
 ]
 NotEmpty = Annotated[str, _require(bool, "must not be empty")]
-FilePath = Annotated[Path, _require(lambda path: path != Path(), "must not be empty")]
+FilePath = Annotated[
+    Path,
+    _require(lambda path: path != Path(), "must not be empty"),
+    AfterValidator(lambda path, info: _context(info).base / path),
+]
+"""A relative path starts at the config's directory."""
 Factor = Annotated[float, _require(bool, "must not be 0: every value would be the offset")]
 WHOLE_MS: Final = _require(
     lambda seconds: abs(seconds * 1000 - round(seconds * 1000)) <= 1e-6, "must be whole milliseconds, not {}"

@@ -23,15 +23,15 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from cloud.errors import CloudError
+from cloud.toml_models import field_names
 from cloud.toml_problems import KeyPath, key_text
 from drivers.interface import BoardError
 from gateway.calibration.history import channel_records
 from gateway.config import Config, Problem, SensorConfig, check, located
 from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
-from gateway.config.file_watch import FileWatch
-from gateway.config.keys import field_names
 from gateway.config.model import SiteConfig
-from gateway.config.outputs.model import CommandsConfig
+from gateway.config.outputs import CommandsConfig
+from gateway.config.source import FileWatch
 from gateway.daemon.gateway import Gateway
 from gateway.daemon.snapshot import run_counts
 from gateway.mqtt import home_assistant
@@ -40,7 +40,7 @@ from gateway.ports import Snapshot
 from gateway.reporting.previous_runs import lost_at_most_s
 from gateway.reporting.run_ledger import State
 from gateway.sampling.sampler import Sampler, fitted_sensors, make_sampler
-from gateway.status import StatusPage
+from gateway.status.service import StatusPage
 from gateway.system.host import installed_version
 from gateway.system.times import now_text
 from gateway.system.watchdog import notify
@@ -55,7 +55,6 @@ _LIVE: Final = frozenset(
         ("mqtt", "username"),
         ("mqtt", "password"),
         ("mqtt", "home_assistant"),
-        ("mqtt", "home_assistant_prefix"),
         ("kafka", "bootstrap_servers"),
         ("kafka", "topic"),
         ("kafka", "properties"),

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.config.bridges.http import read_tokens
+from gateway.config.bridges.access_files import read_tokens
 from gateway.config.bridges.model import HttpConfig
 from gateway.devices.entry import LINES, BadBody, DeviceEntry, PostedReadings, Refusal, payloads, unpacked
 from gateway.ports import Record
@@ -95,6 +95,8 @@ _MOST_NAMED: Final = 100
 _MOST_CONNECTIONS: Final = 16
 """One address may hold half of all connections."""
 _TURN_S: Final = 0.5
+_MAX_BODY: Final = 1 << 20
+"""Bytes of a request, also once it is unpacked."""
 
 
 class HttpServer(BoundedServer):
@@ -106,7 +108,6 @@ class HttpServer(BoundedServer):
         """Listen. Raises OSError."""
         self.readings = readings
         self.entry = entry
-        self.max_body = config.max_body
         self.bodies = Bodies()
         self._counts = counts
         self._counting = threading.Lock()
@@ -214,7 +215,7 @@ class Post(BaseHTTPRequestHandler):
             return None
         try:
             if self._encoding == "gzip":
-                body = unpacked(body, server.max_body)
+                body = unpacked(body, _MAX_BODY)
             found = payloads(body, self.headers.get_content_type())
         except BadBody as error:
             code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if error.too_large else HTTPStatus.BAD_REQUEST
@@ -259,8 +260,8 @@ class Post(BaseHTTPRequestHandler):
         elif self.headers.get_content_type() not in ("application/json", *LINES):
             types = ", ".join(("application/json", *LINES))
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"give a Content-Type: {types}")
-        elif len(length) > 12 or int(length) > self.server.max_body:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {self.server.max_body} bytes")
+        elif len(length) > 12 or int(length) > _MAX_BODY:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {_MAX_BODY} bytes")
         else:
             self._timed.until_s = time.monotonic() + _BODY_S
             try:

@@ -151,6 +151,8 @@ _MOST_UNREAD: Final = 16 << 10
 _LARGE: Final = 64 << 10
 """What a connection may hold however much all of them do."""
 _LONGEST_ID: Final = 256
+_MAX_PACKET: Final = 1 << 20
+"""Bytes of a message with its topic."""
 
 ROOM, IN_FLIGHT, RATE, UNREAD, MEMORY, STOPPING = "room", "in_flight", "rate", "unread", "memory", "stopping"
 """Why nothing is read."""
@@ -167,7 +169,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: MqttServer, peer: str) -> None:
         self._server = server
         self._peer = peer
-        self._reader = PacketReader(server.config.max_packet)
+        self._reader = PacketReader(_MAX_PACKET)
         self._transport: asyncio.Transport | None = None
         self._parked: Publish | None = None
         self._due: deque[Receipt] = deque()

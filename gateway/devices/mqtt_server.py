@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from paho.mqtt.client import topic_matches_sub
 
+from gateway.config.bridges.access_files import StoredPassword, read_access, read_users
 from gateway.config.bridges.model import MqttProxyConfig
-from gateway.config.bridges.mqtt_proxy import StoredPassword, read_access, read_users
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.mqtt_connection import Connection, Receipt, Session, Sessions
 from gateway.devices.mqtt_packets import Publish

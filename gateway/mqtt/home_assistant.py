@@ -60,6 +60,8 @@ _MISSED: Final = 3
 _SLACK_S: Final = 10
 _NOT_IN_AN_ID: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 
+_PREFIX: Final = "homeassistant"
+"""Home Assistant's discovery prefix, unless its user changed it."""
 _SETTLED_S: Final = 10.0
 """Connected for so long, the broker has what was published."""
 
@@ -72,7 +74,7 @@ def messages(config: Config, version: str | None) -> dict[str, bytes]:
     for sensor in config.sensors if config.mqtt.home_assistant else ():
         for channel in sensor.channels:
             name = _NOT_IN_AN_ID.sub("_", f"{sensor.name}-{channel.quantity}")
-            topic = f"{config.mqtt.home_assistant_prefix}/sensor/{config.gateway.id}/{name}/config"
+            topic = f"{_PREFIX}/sensor/{config.gateway.id}/{name}/config"
             entity = _entity(config, sensor, channel, name, version)
             retained[topic] = msgspec.json.encode(entity)
     return retained

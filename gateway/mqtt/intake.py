@@ -28,8 +28,7 @@ from drivers.interface import Channel
 from drivers.running_total import Total, added
 from gateway.clock.hold import RECEIVED_AT, mark_unsynced
 from gateway.config import Config
-from gateway.config.bridges.channel_names import RAW_QUANTITY, channel_name, singles
-from gateway.config.bridges.model import ForwardConfig
+from gateway.config.bridges.model import RAW_QUANTITY, ForwardConfig, channel_name, singles
 from gateway.config.kafka import topic_problem
 from gateway.config.values import EACH, filled, matched, path_levels
 from gateway.mqtt.payload import (

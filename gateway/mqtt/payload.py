@@ -28,8 +28,7 @@ import msgspec
 from cloud.wire.bounds import LAST_YEAR, TIMES_US, is_within
 from cloud.wire.fields import load_object
 from cloud.wire.reading_records import OLDEST_TIME_US, InvalidReading
-from gateway.config.bridges.model import DropIf, ForwardConfig
-from gateway.config.bridges.steps import Step
+from gateway.config.bridges.model import DropIf, ForwardConfig, Step
 from gateway.config.values import EACH, path_levels
 
 _NUMBER: Final = re.compile(

@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
 from drivers.interface import Channel
 from gateway.config import BIN_S, QualityRules, SensorConfig
-from gateway.config.quality_rules import OPTIONAL_KEYS
+from gateway.config.quality import OPTIONAL_KEYS
 
 
 class Reason(NamedTuple):

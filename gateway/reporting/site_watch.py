@@ -21,9 +21,11 @@ log = logging.getLogger(__name__)
 
 _FOR_S: Final = 300.0
 _FIXES: Final = 5
-"""So long, and so many of them, fixes must agree: single ones are hundreds of metres off at times."""
+"""Fixes must agree for so long, and be so many: single ones are hundreds of metres off at times."""
+MOVED_M: Final = 500.0
+"""Fixes that far from the site's place are those of a mast that was moved."""
 _BACK: Final = 0.8
-"""A mast that was moved is back within this part of ``moved_m``: fixes at the limit announce nothing."""
+"""A mast that was moved is back within this part of that: fixes at the limit announce nothing."""
 
 _State = tuple[tuple[float, float] | None, float | None]
 
@@ -52,10 +54,10 @@ class SiteWatch:
         self._fixes = 0
         none: _State = (None, None)
         self._position, self.moved_m = read_state(path, _stored, none)
-        """The site's; how far the mast is from it, None where it is there, for all that is known."""
+        """The site's position; how far the mast is from it, None unless it is known to be elsewhere."""
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Compare a new fix with the site; another position begins anew."""
+        """Compares a new fix with the site; another position begins anew."""
         site = self._config().site
         if site.position != self._position:
             self._position, self._begun_s = site.position, None
@@ -71,7 +73,7 @@ class SiteWatch:
         moved = self.moved_m is not None
         if moved:
             self.moved_m = away_m
-        if (away_m > site.moved_m * (_BACK if moved else 1.0)) == moved:
+        if (away_m > MOVED_M * (_BACK if moved else 1.0)) == moved:
             self._begun_s = None
             return
         if self._begun_s is None:
@@ -88,7 +90,7 @@ class SiteWatch:
 
     def _report(self, what: str, reading: Reading, away_m: int) -> None:
         if what == "moved":
-            log.warning("event=site.moved distance_m=%d moved_m=%g", away_m, self._config().site.moved_m)
+            log.warning("event=site.moved distance_m=%d", away_m)
         else:
             log.info("event=site.back distance_m=%d", away_m)
         position = {"latitude": reading.latitude, "longitude": reading.longitude}

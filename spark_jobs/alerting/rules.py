@@ -14,20 +14,12 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationInfo, WrapValidator, model_validator
 
-from cloud.toml_problems import KeyPath, WrongValue, explain, nearest
+from cloud.toml_models import Table
+from cloud.toml_problems import WrongValue, nearest
 from cloud.toml_source import TomlSource
 from cloud.values import duration_s
 from cloud.wire.command_records import NAME
@@ -137,11 +129,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Ending = WrapValidator(_ending)
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CommandRule(_Table):
+class CommandRule(Table):
     """What a live alert sends to its gateway.
 
     ``per_hour`` bounds the commands of this rule to the whole fleet in any hour; two to one gateway are at
@@ -156,7 +144,7 @@ class CommandRule(_Table):
     per_hour: Count = 2
 
 
-class Rule(_Table):
+class Rule(Table):
     """What all rules have. A rule of another version is another rule."""
 
     name: Name
@@ -269,22 +257,16 @@ class Cloned(HeldRule):
     kind: Literal["cloned"]
 
 
-KINDS: Final[Mapping[str, type[Rule]]] = {
-    each.__name__.lower(): each for each in (Threshold, Stuck, Silent, Pair, Recovery, Anomaly, Cloned)
-}
+AnyRule = Annotated[
+    Threshold | Stuck | Silent | Pair | Recovery | Anomaly | Cloned, Field(discriminator="kind")
+]
+KINDS: Final[tuple[type[Rule], ...]] = get_args(get_args(AnyRule)[0])
 
 
-class UnknownKind(Rule):
-    """A rule whose kind is missing or wrong: refused; of its keys those that all rules have are checked."""
-
-    model_config = ConfigDict(extra="ignore")
-    kind: Literal["threshold", "stuck", "silent", "pair", "recovery", "anomaly", "cloned"]
-
-
-class Rules(_Table):
+class Rules(Table):
     """All rules of a file. Readings older than ``max_age_us`` when evaluated raise no live alert."""
 
-    rules: tuple[Rule, ...] = Field((), validation_alias="rule")
+    rules: tuple[AnyRule, ...] = Field((), validation_alias="rule")
     max_age_us: Span = Field(300_000_000, validation_alias="max_age")
 
 
@@ -293,8 +275,6 @@ def alert_id(rule: tuple[str, str], gateway: str, channel: str | None, since_us:
     violation = "\0".join((*rule, gateway, channel or "", str(since_us)))
     return hashlib.sha256(violation.encode()).hexdigest()[:32]
 
-
-_T = TypeVar("_T", bound=BaseModel)
 
 DEFAULT_RULES: Final = files("spark_jobs.alerting") / "default_rules.toml"
 """The rules in use where no file is named: on a cluster they are inside the package's archive."""
@@ -309,24 +289,10 @@ def load_rules(path: Traversable) -> Rules:
     """The rules in a file. Raises SettingsError with all its problems, each on a line of its own."""
     with as_file(path) as file:
         source = _Source(file)
-    raw, tables = (source.raw, source.tables("rule")) if source.usable else ({}, [])
-    source.check_names(tables)
-    found = [_read(source, KINDS.get(str(table.get("kind")), UnknownKind), table, at) for at, table in tables]
-    rules = _read(source, Rules, {**raw, "rule": [rule for rule in found if rule is not None]}, ())
+    rules = None
+    if source.usable:
+        source.check_names(source.tables("rule"))
+        rules = source.model(Rules, source.raw)
     if rules is None or source.problems:
-        problems = sorted(source.problems, key=lambda problem: (problem.line or 0, problem.key))
-        raise SettingsError("\n".join(map(str, problems)))
+        raise SettingsError("\n".join(map(str, source.in_order())))
     return rules
-
-
-def _read(source: TomlSource, kind: type[_T], table: Mapping[str, Any], place: KeyPath) -> _T | None:
-    """A table's model; None after its problems were noted."""
-    try:
-        return kind.model_validate(table)
-    except ValidationError as error:
-        for each in error.errors():
-            path = each["loc"]
-            fields = (CommandRule if "command" in path else kind).model_fields.items()
-            names = [str(field.validation_alias or name) for name, field in fields]
-            source.error((*place, *path), *explain(each, names))
-    return None

@@ -28,10 +28,10 @@ from typing import Any, Final, NamedTuple
 
 from cloud.command_line import FAILED, OK, USAGE, CommandError, add_config, add_list, fail, os_problem
 from cloud.toml_lines import Scan
+from cloud.toml_models import field_names
 from cloud.toml_problems import nearest
 from drivers.registry import driver_type
 from gateway.config import Config, check
-from gateway.config.keys import field_names
 from gateway.reporting.event_spool import NotSpooled, spool_directory, spool_event
 from gateway.status.client import daemon_of
 from gateway.status.control_socket import RELOAD, ControlError, send_request

@@ -22,8 +22,7 @@ from cloud.command_line import OK, CommandError, os_problem
 from cloud.whole_files import write_secret
 from cloud.wire.reading_records import GATEWAY_ID
 from gateway.commands.provision.mosquitto_files import Device, devices_of, hashed
-from gateway.config.bridges.http import read_tokens
-from gateway.config.bridges.mqtt_proxy import read_access, read_users
+from gateway.config.bridges.access_files import read_access, read_tokens, read_users
 from gateway.system.atomic_file import Ownership, as_owner_of, ownership_of, write_atomic
 
 _SECRET_BYTES: Final = 18

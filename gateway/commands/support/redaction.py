@@ -1,4 +1,4 @@
-"""What of a config and of log lines may leave the machine: an allow-list. Pure.
+"""Decides what of a config and of log lines may leave the machine: an allow-list. Pure.
 
 Of the config, the values of named keys are shown, where they are numbers or plain text; all else is hidden,
 whatever it is called. Of the daemon's log entries, named fields. In free text, quoted values, addresses with
@@ -15,15 +15,12 @@ from dataclasses import is_dataclass
 from typing import Any, Final, get_args
 from urllib.parse import unquote, unquote_plus
 
+from cloud.toml_models import keys_of
 from cloud.toml_problems import KeyPath
 from drivers.boards.registry import BOARDS
 from drivers.registry import DRIVERS, driver_type
-from gateway.config.bridges.model import DownlinkConfig, ForwardConfig
-from gateway.config.keys import keys_of
-from gateway.config.model import SECTIONS, SensorCommon
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
-from gateway.config.quantities import QuantityConfig
-from gateway.config.secrets import is_reference
+from gateway.config.model import ARRAYS, SECTIONS, SensorCommon
+from gateway.config.named_files import is_reference
 from gateway.config.values import SECRET
 
 HIDDEN: Final = "(hidden)"
@@ -34,13 +31,6 @@ _HIDDEN_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "site": frozenset({"name", "owner"}),
 }
 """Hidden though their types make no secrets of them."""
-_TABLES: Final[Mapping[str, type[Any]]] = {
-    "forward": ForwardConfig,
-    "downlink": DownlinkConfig,
-    "quantity": QuantityConfig,
-    "actuator": ActuatorConfig,
-    "interlock": InterlockConfig,
-}
 _OWN_WORDS: Final = frozenset({"set", "where", "unless"})
 """Keys whose tables have fields of a device's messages."""
 _NAME: Final = re.compile(r"[\w.-]{1,80}")
@@ -141,11 +131,8 @@ def _keys_of(section: str, table: Mapping[str, Any]) -> frozenset[str]:
     if section == "board":
         kind = table.get("kind", "raspberry-pi")
         return frozenset(("kind", *(_open_names(BOARDS[kind]) if kind in BOARDS else ())))
-    if section in _TABLES:
-        return frozenset(_open_names(_TABLES[section]))
-    if section not in SECTIONS:
-        return frozenset()
-    return frozenset(_open_names(SECTIONS[section])) - _HIDDEN_KEYS.get(section, frozenset())
+    kind = SECTIONS.get(section) or ARRAYS.get(section)
+    return frozenset(_open_names(kind) if kind else ()) - _HIDDEN_KEYS.get(section, frozenset())
 
 
 def _open_names(kind: type[Any]) -> tuple[str, ...]:
@@ -153,14 +140,14 @@ def _open_names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _has_secret(hint: Any) -> bool:
-    """Whether a type is a secret's, or has one within it."""
+    """Returns True if a type is a secret's, or has one within it."""
     if isinstance(hint, type) and is_dataclass(hint):
         return any(_has_secret(key.hint) for key in keys_of(hint))
     return hint is SECRET or any(map(_has_secret, get_args(hint)))
 
 
 def shown_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A journal entry: of the daemon's own its named fields, of others their message."""
+    """Returns a journal entry as it may be shown: named fields of the daemon's own, the message of others."""
     shown = {name: str(entry[key]) for key, name in _ENTRY.items() if entry.get(key) is not None}
     fields = {
         name.removeprefix("FIELDGATE_").lower(): value

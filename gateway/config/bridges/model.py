@@ -1,19 +1,28 @@
-"""What passes between other devices and Kafka, in the config: forwards, downlinks, what devices hand us."""
+"""What passes between other devices and Kafka: forwards with their steps, downlinks, listeners.
+
+Fields of a message are named by keys with dots between; a key that has dots itself is in quotes. In tables a
+dotted and a quoted key are equal, as in ``[kafka.properties]``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Final, Literal
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import permutations
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Le
+from pydantic import BeforeValidator, WithJsonSchema
 
+from cloud.toml_models import checked, field_names
+from cloud.toml_problems import quote
+from cloud.toml_source import by_dotted_name
+from cloud.wire.reading_records import ReadingFields
 from drivers.option_docs import Meaning
 from gateway.config import values
-from gateway.config.bridges.steps import Step
 from gateway.config.values import (
     WHOLE_MS,
-    Bytes,
     Factor,
     FilePath,
     JsonPath,
@@ -21,9 +30,116 @@ from gateway.config.values import (
     QuantityName,
     Unit,
     UtcOffset,
-    checked,
+    filled,
+    matched,
+    path_levels,
     refuse,
 )
+
+OWN_FIELDS: Final = frozenset((*ReadingFields.__struct_fields__, "boot", "mono_ms", "cal_expires"))
+"""What makes a reading: these can be neither changed nor added."""
+_SCALAR: Final = (str, int, float)
+
+_Paths = TypeVar("_Paths", bound=Collection[str])
+
+
+def _apart(paths: _Paths) -> _Paths:
+    """Refuse none at all, an empty name, and paths of which one is within another."""
+    refuse((not paths, "must not be empty"))
+    for path in paths:
+        refuse(
+            ("" in path_levels(path), f'must be keys with dots between, as in "values.t", not {quote(path)}')
+        )
+    for one, other in permutations(paths, 2):
+        within = path_levels(other)[: len(path_levels(one))] == path_levels(one)
+        refuse((within, f"{quote(other)} is, or is within, {quote(one)}"))
+    return paths
+
+
+def _renamed(names: Mapping[str, str]) -> Mapping[str, str]:
+    _apart(tuple(names.values()))
+    return _apart(names)
+
+
+def _values(right: Callable[[Any], bool], what: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    def check(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        for path, value in fields.items():
+            refuse((not right(value), f"{path}: must be {what}, not {quote(value)}"))
+        return _apart(fields)
+
+    return check
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, _SCALAR)
+
+
+def _is_condition(value: Any) -> bool:
+    return all(map(_is_scalar, value)) and value != [] if isinstance(value, list) else _is_scalar(value)
+
+
+def own_field(paths: Collection[str]) -> str | None:
+    """The first of the reading's own fields that is among these paths, with what is wrong about it."""
+    own = {path_levels(path)[0] for path in paths} & OWN_FIELDS
+    return f"{quote(min(own))} is a field of every reading: it can't be changed" if own else None
+
+
+def new_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuse what would replace a reading's own fields."""
+    refuse((own_field(fields) is not None, own_field(fields) or ""))
+    return fields
+
+
+_Fields = Annotated[tuple[str, ...], checked(_apart)]
+_Table = Annotated[Mapping[str, Any], BeforeValidator(by_dotted_name), WithJsonSchema({"type": "object"})]
+_Condition = Annotated[
+    _Table, checked(_values(_is_condition, "text, a number, true, false, or a list of them"))
+]
+Values = Annotated[_Table, checked(_values(_is_scalar, "text, a number, true or false"))]
+_Names = Annotated[
+    Mapping[str, str], BeforeValidator(by_dotted_name), checked(_renamed), WithJsonSchema({"type": "object"})
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step; one of its keys is given."""
+
+    where: Annotated[_Condition | None, Meaning("only messages whose fields have these values go on")] = None
+    unless: Annotated[_Condition | None, Meaning("messages whose fields have these values don't")] = None
+    keep: Annotated[_Fields | None, Meaning("these fields alone stay")] = None
+    drop: Annotated[_Fields | None, Meaning("these fields go")] = None
+    mask: Annotated[_Fields | None, Meaning('these fields become "***"')] = None
+    rename: Annotated[_Names | None, Meaning("old name = new name; with dots, from or to another place")] = (
+        None
+    )
+    set: Annotated[Values | None, Meaning("these fields get these values; {1} and {topic} are filled in")] = (
+        None
+    )
+
+    @property
+    def kind(self) -> str:
+        """The key that is given, or all that are."""
+        return ", ".join(name for name in STEPS if getattr(self, name) is not None)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """The fields it changes, by path."""
+        names = self.rename or {}
+        return (*(self.drop or ()), *(self.mask or ()), *(self.set or ()), *names.keys(), *names.values())
+
+
+STEPS: Final = field_names(Step)
+ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
+    "raw": STEPS,
+    # Its device has numbered it: without it there would be a gap, which means a loss.
+    "reading": ("drop", "mask", "rename", "set"),
+    # The reading's number is taken from the document; the fields set are the reading's.
+    "json": ("where", "unless", "set"),
+    "number": ("set",),
+}
+"""The steps that mean something, by payload."""
+
 
 _Number = float | None
 _IN_UNIT: Final = "the quantity's unit"
@@ -190,9 +306,6 @@ class HttpConfig(_Listening):
     ] = None
     certificate: Annotated[FilePath | None, Meaning("PEM, for TLS; other machines need it")] = None
     key: Annotated[FilePath | None, Meaning("the certificate's")] = None
-    max_body: Annotated[
-        Bytes, Ge(1 << 10), Le(16 << 20), Meaning('of a request, also unpacked, such as "1MiB"', "bytes")
-    ] = 1 << 20
 
 
 NO_HTTP: Final = HttpConfig()
@@ -213,9 +326,6 @@ class MqttProxyConfig(_Listening):
     plain: Annotated[bool, Meaning("other machines may connect without TLS, with passwords in the clear")] = (
         False
     )
-    max_packet: Annotated[
-        Bytes, Ge(1 << 10), Le(4 << 20), Meaning('of a message with its topic, such as "1MiB"', "bytes")
-    ] = 1 << 20
     max_clients: Annotated[int, Ge(1), Le(500), Meaning("connections at a time")] = 64
     max_in_flight: Annotated[
         int, Ge(1), Le(10_000), Meaning("unacknowledged messages of a client; further ones wait")
@@ -226,3 +336,40 @@ class MqttProxyConfig(_Listening):
 
 
 NO_PROXY: Final = MqttProxyConfig()
+
+
+RAW_QUANTITY: Final = "raw"
+"""What stands for the quantity in the channel of a message that is forwarded as it is."""
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
+_MAX_NAME: Final = 128
+
+
+def singles(forward: ForwardConfig) -> Iterator[ForwardConfig]:
+    """A forward of several readings as one forward for each; none for any other."""
+    for each in forward.readings or ():
+        channel = forward.channel if each.channel is None else each.channel
+        keys = {key: getattr(each, key) for key in READING_KEYS}
+        yield replace(forward, readings=None, channel=channel, **keys)
+
+
+def channel_name(forward: ForwardConfig, topic: str) -> str | None:
+    """The first half of a channel: the template filled in, or else the topic; None where none comes of it.
+
+    Raw messages of one forward are counted together, so that topics without end make one channel only.
+    """
+    if forward.payload == "raw":
+        plain = [level for level in forward.filter.split("/") if level not in ("+", "#", "")]
+        name = (forward.channel or "-".join(map(_legal, plain)) or RAW_QUANTITY)[:_MAX_NAME]
+    elif forward.channel is None:
+        name = "-".join(map(_legal, topic.split("/")))
+    else:
+        wild = matched(forward.filter, topic)
+        name = filled(forward.channel, ["-".join(map(_legal, each.split("/"))) for each in wild])
+    return name if 0 < len(name) <= _MAX_NAME else None
+
+
+def _legal(level: str) -> str:
+    """A level in the letters of a name: other scripts' as in domain names, what else there is as ``_``."""
+    if not level.isascii() and len(level) <= _MAX_NAME:
+        level = "xn--" + level.encode("punycode").decode()
+    return _NOT_IN_A_NAME.sub("_", level)

@@ -44,7 +44,7 @@ def test_scale_and_offset_come_before_the_unit(tmp_path: Path) -> None:
             'mapping.toml:15: channel[1].avgg: is not a known key (did you mean "avg"?)',
         ),
         ("[file]", "[fiel]", 'mapping.toml:2: fiel: is not a known section (did you mean "file"?)'),
-        ('stamps = "end"', "", "mapping.toml:2: file.stamps: is missing"),
+        ('stamps = "end"', "", "mapping.toml:2: file.stamps: is required"),
         ('"10m"', '"7m"', "mapping.toml:6: file.interval: must divide a day into whole seconds, such as 10m"),
         ('"10m"', "10", 'mapping.toml:6: file.interval: must be a time such as "10m", in quotes, not 10'),
         ('scan = "1s"', "", "mapping.toml:2: file.scan: is missing: how often the logger samples"),

@@ -49,7 +49,7 @@ def test_what_a_preset_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert by_preset(tmp_path, "zx") == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "preset_files/zx.toml:2: file.stamps: is missing" in said
+    assert "preset_files/zx.toml:2: file.stamps: is required" in said
 
 
 def test_the_heights_of_a_lidar_are_in_its_records(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cloud.toml_models import keys_of
 from drivers.registry import DRIVERS, driver_type
 from gateway import cli
 from gateway.config import check, load
-from gateway.config.keys import keys_of
 from gateway.config.model import SensorCommon, SiteConfig
 from gateway.config.schema import config_schema
 from tests.unit.drivers.plug_ins import DRIVER, Packages

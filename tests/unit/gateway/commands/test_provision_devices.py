@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gateway.cli import main
-from gateway.config.bridges.http import read_tokens
+from gateway.config.bridges.access_files import read_access, read_tokens, read_users
 from gateway.config.bridges.model import MqttProxyConfig
-from gateway.config.bridges.mqtt_proxy import read_access, read_users
 from gateway.devices.mqtt_server import MqttAccess
 from gateway.system.atomic_file import Ownership, ownership_of
 from tests.support.users import NOBODY, ROOT_ONLY, nobodys_directory

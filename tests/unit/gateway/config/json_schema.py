@@ -62,6 +62,11 @@ def _additional(schema: Any, wanted: Any, value: Any, path: str, root: Any) -> I
                 yield from errors(wanted, value[key], f"{path}.{key}", root)
 
 
+def _property_names(_schema: Any, wanted: Any, value: Any, path: str, root: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from (f"{path}.{key}" for key in value if not is_valid(wanted, key, root))
+
+
 def _required(_schema: Any, wanted: Any, value: Any, path: str, root: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         yield from (f"{path}.{key}" for key in wanted if key not in value)
@@ -122,6 +127,7 @@ _KEYWORDS: Final[dict[str, Any]] = {
     "type": _type,
     "properties": _properties,
     "additionalProperties": _additional,
+    "propertyNames": _property_names,
     "required": _required,
     "items": _items,
     "anyOf": _any_of,

@@ -8,15 +8,15 @@ from typing import Any, get_args
 
 import pytest
 
+from cloud.toml_models import Key, keys_of
 from cloud.wire.quantities import QUANTITIES, Kind
 from drivers.ads1115 import AdcOptions
 from drivers.boards.registry import ReplayOptions, SimulatedOptions
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.bridges.model import DownlinkConfig, DropIf, ForwardConfig
-from gateway.config.keys import Key, keys_of
 from gateway.config.model import SECTIONS
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
+from gateway.config.outputs import ActuatorConfig, InterlockConfig
 from gateway.config.quantities import QuantityConfig
 from gateway.config.template import bounds, toml
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from cloud.toml_models import field_names, keys_of
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import check
 from gateway.config.bridges.model import ForwardConfig
-from gateway.config.keys import field_names, keys_of
 from gateway.config.model import SECTIONS, SensorCommon
 from gateway.config.template import toml
 from tests.support.examples import examples

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pytest
 from annotated_types import Ge
 
+from cloud.toml_models import REQUIRED, keys_of, table_at
 from drivers.ads1115 import AdcOptions
 from drivers.boards.registry import BOARDS, ReplayColumn, ReplayOptions
 from drivers.emulation.environment import Fault
@@ -15,8 +16,7 @@ from drivers.option_docs import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.bridges.model import DropIf, ForwardConfig, ForwardReading
-from gateway.config.keys import REQUIRED, field_names, flat, keys_of, table_at
-from gateway.config.quality_rules import QualityRules
+from gateway.config.quality import QualityRules
 
 SECTIONS: list[type[Any]] = [
     model.GatewayConfig,
@@ -63,14 +63,6 @@ def test_a_key_is_read_off_its_annotation() -> None:
     assert (height.default, height.required, height.meaning) == (None, False, Meaning("of it", "m"))
     assert own.meaning == Meaning("nearer")
     assert inner.meaning == pin.meaning != Meaning("")
-
-
-def test_a_flat_table_has_the_keys_of_several_dataclasses() -> None:
-    table = flat("table", _Example, ReplayColumn, only={"pin", "own", "scale"}, own="only this")
-    assert field_names(table) == ("pin", "own", "scale")
-    pin, own, scale = keys_of(table)
-    assert (pin.hint, pin.required, scale.default) == (keys_of(_Example)[0].hint, True, 1.0)
-    assert (own.default, table(pin=4).own) == ("only this", "only this")
 
 
 def test_the_dataclass_of_the_table_at_a_path() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from drivers.registry import DRIVERS
-from gateway.config import check
+from gateway.config import ConfigError, check, load
 
 CATALOGUE = Path(__file__).parents[3] / "fixtures" / "config-mistakes.txt"
 GATEWAY = '[gateway]\nid = "mast-07"\n'
@@ -99,6 +99,29 @@ def test_files_that_hold_no_text(tmp_path: Path) -> None:
     assert _of_bytes(tmp_path, '[gateway]\n# Höhe\nid = "m"\n'.encode("latin-1")) == [
         "2: is not UTF-8 (byte 0xf6 on this line): save the file as UTF-8"
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"#" * ((1 << 20) + 1), "1: is larger than 1048576 bytes: not a config"),
+        (b"a = " + b"[" * 50_000, "1: is nested too deeply"),
+        (b"a = " + b"[" * 100 + b"]" * 100, f"1: a{'[1]' * 16}: is nested too deeply"),
+        (b"\na = 0x" + b"f" * 5000, "2: a: is beyond 64 bits"),
+    ],
+    ids=["large", "open", "deep", "digits"],
+)
+def test_files_without_end(tmp_path: Path, content: bytes, problem: str) -> None:
+    assert _of_bytes(tmp_path, content) == [problem]
+
+
+def test_load_raises_all_problems(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(MISTAKES["all at once: wiring"][0])
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.problems == check(path)[1]
+    assert str(caught.value).splitlines() == [str(each) for each in check(path)[1]]
 
 
 def test_editors_that_write_other_line_ends_tabs_and_marks_are_fine(tmp_path: Path) -> None:

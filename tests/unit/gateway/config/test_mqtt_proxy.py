@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateway.config import check
-from gateway.config.bridges.mqtt_proxy import read_access, read_users
+from gateway.config.bridges.access_files import read_access, read_users
 from tests.support.config import config_text, write_config
 
 FORWARD = [{"filter": "devices/#"}]
@@ -33,7 +33,7 @@ PASSWORD = "".join(("wet", "-and-windy"))
         ({"certificate": "c.pem"}, FORWARD, ["certificate and key go together"]),
         ({"listen": "[::1]:1883", **FILES, "access": "nowhere"}, FORWARD, ["nowhere: "]),
         ({"listen": "[::1]:1883", **FILES, "access": "wrong"}, FORWARD, ["wrong:2: must be"]),
-        ({"listen": "127.0.0.1:1883", "max_packet": "1GiB"}, FORWARD, ["must be at most"]),
+        ({"listen": "127.0.0.1:1883", "max_clients": 0}, FORWARD, ["must be at least"]),
     ],
 )
 def test_what_would_let_others_in_is_refused(

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from gateway.config import Config, check, located
-from gateway.config.file_watch import EVERY_S
-from gateway.config.outputs.model import ActuatorConfig, InterlockConfig
+from gateway.config.outputs import ActuatorConfig, InterlockConfig
+from gateway.config.source import EVERY_S
 from gateway.daemon.gateway import ConfigInForce
 from gateway.daemon.reload import RESTART, Names, Reload, compare
 from tests.support.config import changed, write_config

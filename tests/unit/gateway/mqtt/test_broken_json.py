@@ -11,8 +11,7 @@ from hypothesis import assume, given, strategies as st
 
 from cloud.wire.bounds import is_within
 from cloud.wire.reading_records import parse_dead_letter, parse_reading
-from gateway.config.bridges.model import ForwardConfig, ForwardReading
-from gateway.config.bridges.steps import Step
+from gateway.config.bridges.model import ForwardConfig, ForwardReading, Step
 from gateway.mqtt.intake import Intake
 from gateway.sequences import Sequences
 from tests.support.any_json import VALUES

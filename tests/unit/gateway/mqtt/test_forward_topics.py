@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from cloud.wire.reading_records import encode_reading, parse_reading
-from gateway.config.bridges.model import ForwardConfig, ForwardReading
-from gateway.config.bridges.steps import Step
+from gateway.config.bridges.model import ForwardConfig, ForwardReading, Step
 from gateway.mqtt.intake import Intake
 from gateway.ports import Record
 from gateway.sequences import Sequences

@@ -152,10 +152,10 @@ def test_one_message_in_full(tmp_path: Path) -> None:
     }
 
 
-def test_without_the_option_there_is_nothing_and_the_prefix_is_the_operators(tmp_path: Path) -> None:
+def test_without_the_option_there_is_nothing(tmp_path: Path) -> None:
     assert messages(example(tmp_path, "port = 1883"), None) == {}
-    published = messages(example(tmp_path, 'home_assistant = true\nhome_assistant_prefix = "ha/x"'), None)
-    assert {topic.partition("/sensor/")[0] for topic in published} == {"ha/x"}
+    published = messages(example(tmp_path, "home_assistant = true"), None)
+    assert {topic.partition("/sensor/")[0] for topic in published} == {"homeassistant"}
     assert all("sw_version" not in each.decode() for each in published.values())
 
 

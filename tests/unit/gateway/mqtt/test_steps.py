@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloud.wire.reading_records import InvalidReading
-from gateway.config.bridges.steps import Step
+from gateway.config.bridges.model import Step
 from gateway.mqtt.payload import apply, compiled, hides, nested, transform
 
 

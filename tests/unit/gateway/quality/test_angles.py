@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from drivers.wind_vane import CHANNEL
 from gateway.config import QualityRules, SensorConfig
-from gateway.config.quality_rules import DEFAULTS
+from gateway.config.quality import DEFAULTS
 from gateway.quality.qartod import Flagged, MinuteMeans, QartodTests, near, turned
 
 S = 1_000_000_000

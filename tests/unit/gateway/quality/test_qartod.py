@@ -12,7 +12,7 @@ from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Readi
 from drivers.emulation.environment import Fault
 from drivers.interface import Channel
 from gateway.config import Config, QualityRules, SensorConfig, load
-from gateway.config.quality_rules import DEFAULTS
+from gateway.config.quality import DEFAULTS
 from gateway.daemon.reload import Names, compare
 from gateway.quality.qartod import Flagged, MinuteMeans, QartodTests
 from gateway.sampling.supervisor import Supervisor

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from cloud.kafka.key_reader import Fetched, Place
 from cloud.wire.command_records import Command, CommandResult, parse_result
 from cloud.wire.fields import format_time
-from gateway.config.outputs.model import CommandsConfig
+from gateway.config.outputs import CommandsConfig
 from gateway.ports import Record
 from gateway.remote import receiver as history_module
 from gateway.remote.actions import Action, NotDone

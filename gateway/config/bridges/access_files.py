@@ -1,15 +1,36 @@
-"""The users of ``[mqtt_proxy]`` and their topics, in files of Mosquitto's form."""
+"""The tokens of ``[http]``, and the users of ``[mqtt_proxy]`` in files of Mosquitto's form."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from cloud.wire.reading_records import GATEWAY_ID
 from gateway.config.values import topic_filter
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+def read_tokens(path: Path) -> dict[bytes, str]:
+    """Each device by its token's SHA-256. Raises OSError; ValueError, with the line that is wrong."""
+    devices: dict[bytes, str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 2 or GATEWAY_ID.fullmatch(words[0]) is None or _DIGEST.fullmatch(words[1]) is None:
+            raise ValueError(
+                f"{path}:{number}: must be a device's id (a-z, 0-9, -) and its token's SHA-256 in hex"
+            )
+        devices[bytes.fromhex(words[1])] = words[0]
+    return devices
+
 
 _MOST_ROUNDS = 20_000
 """The bound of a stored password: its check holds up the others' messages."""

@@ -1,24 +1,45 @@
-"""The ``[[forward]]`` tables: which messages of other devices are forwarded, and as what."""
+"""The ``[[forward]]`` and ``[[downlink]]`` tables, and who may publish to ``[http]`` and ``[mqtt_proxy]``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from cloud.toml_problems import KeyPath, WrongValue, quote, unknown_key
+from cloud.toml_models import field_names
+from cloud.toml_problems import KeyPath, WrongValue, quote
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import READING_TOPIC_PREFIX
-from gateway.config.bridges.channel_names import channel_name, singles
-from gateway.config.bridges.model import READING_KEYS, ForwardConfig, ForwardReading
-from gateway.config.bridges.steps import ALLOWED, STEPS, own_field
+from gateway.config.bridges.access_files import read_access, read_tokens, read_users
+from gateway.config.bridges.model import (
+    ALLOWED,
+    READING_KEYS,
+    STEPS,
+    DownlinkConfig,
+    ForwardConfig,
+    ForwardReading,
+    HttpConfig,
+    MqttProxyConfig,
+    channel_name,
+    own_field,
+    singles,
+)
 from gateway.config.kafka import topic_problem
-from gateway.config.keys import field_names, flat
 from gateway.config.model import GatewayConfig, KafkaConfig, MqttConfig
+from gateway.config.named_files import opens
 from gateway.config.source import Source
-from gateway.config.validate import validate
-from gateway.config.values import BRACES, EACH, PLACEHOLDER, overlap, path_levels, topic_filter, wildcards
+from gateway.config.values import (
+    BRACES,
+    EACH,
+    PLACEHOLDER,
+    is_loopback,
+    overlap,
+    path_levels,
+    topic_filter,
+    wildcards,
+)
 
 _ANY: Final = frozenset({"filter", "payload", "topic", "key", "steps"})
 _READINGS: Final = frozenset(field_names(ForwardConfig)) - {
@@ -28,16 +49,13 @@ _READINGS: Final = frozenset(field_names(ForwardConfig)) - {
     "optional",
     "readings",
 }
-PAYLOADS: Final[Mapping[str, type[Any]]] = {
-    payload: flat(payload, ForwardConfig, only=keys, payload=payload)
-    for payload, keys in {
-        "reading": _ANY,
-        "raw": _ANY | {"channel"},
-        "number": _READINGS,
-        "json": frozenset(field_names(ForwardConfig)),
-    }.items()
+PAYLOADS: Final[Mapping[str, frozenset[str]]] = {
+    "reading": _ANY,
+    "raw": _ANY | {"channel"},
+    "number": _READINGS,
+    "json": frozenset(field_names(ForwardConfig)),
 }
-"""The table of each payload: the keys that mean something for it."""
+"""The keys that mean something for each payload."""
 
 _T = TypeVar("_T", ForwardConfig, ForwardReading)
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
@@ -78,24 +96,21 @@ def _check_overlap(source: Source, path: KeyPath, given: object, taken: list[tup
 
 
 def _read(source: Source, path: KeyPath, raw: Mapping[str, Any]) -> ForwardConfig | None:
-    """One table, by its payload. One whose payload doesn't exist is judged as if all keys were allowed."""
+    """One table. One whose payload doesn't exist is judged as if all keys were allowed."""
     payload = raw.get("payload", "reading")
-    kind = PAYLOADS.get(payload, ForwardConfig) if isinstance(payload, str) else ForwardConfig
-    theirs = READING_KEYS if "readings" in raw and payload == "json" else ()
-    for key in [key for key in raw if key in theirs]:
-        source.error((*path, key), "belongs in each of the readings where there are several")
-
-    def unknown(key: str) -> tuple[str, str | None]:
-        where = " or ".join(quote(each) for each, table in PAYLOADS.items() if key in field_names(table))
-        if where:
-            return f"means nothing for payload = {quote(payload)}, only for {where}", None
-        return unknown_key(key, field_names(ForwardConfig))
-
-    given = {key: value for key, value in raw.items() if key not in theirs}
-    table = validate(kind, given, path, source.error, unknown, source.quantities)
-    if table is None:
-        return None
-    return ForwardConfig(**{name: getattr(table, name) for name in field_names(kind)})
+    several = "readings" in raw and payload == "json"
+    allowed = PAYLOADS.get(payload, PAYLOADS["json"]) if isinstance(payload, str) else PAYLOADS["json"]
+    given = dict(raw)
+    for key in PAYLOADS["json"] & given.keys():
+        if several and key in READING_KEYS:
+            source.error((*path, key), "belongs in each of the readings where there are several")
+        elif key not in allowed:
+            where = " or ".join(quote(each) for each, keys in PAYLOADS.items() if key in keys)
+            source.error((*path, key), f"means nothing for payload = {quote(payload)}, only for {where}")
+        else:
+            continue
+        del given[key]
+    return source.model(ForwardConfig, given, path)
 
 
 def _with_range(source: Source, forward: ForwardConfig) -> ForwardConfig:
@@ -282,3 +297,89 @@ def _check_topic(source: Source, path: KeyPath, template: str, readings: str, *,
         source.warn(
             path, f"doesn't begin with {READING_TOPIC_PREFIX}: only jobs with --topics store these readings"
         )
+
+
+def read_downlinks(
+    source: Source, own: str | None, forwards: Iterable[ForwardConfig]
+) -> tuple[DownlinkConfig, ...]:
+    """The downlinks that could be read; ``own`` is the filter of the gateway's topics, if that is known."""
+    first: dict[str, KeyPath] = {}
+    found = []
+    taken = [*([("the gateway's own topics", own)] if own else ())]
+    taken += [("a [[forward]], which would send it to Kafka again", each.filter) for each in forwards]
+    for path, raw in source.tables("downlink"):
+        before = source.errors()
+        given = source.model(DownlinkConfig, raw, path)
+        if given is None or source.errors() != before:
+            continue
+        key = (*path, "topic")
+        if (known := first.setdefault(given.topic, key)) != key:
+            source.error(
+                key, f"{quote(given.topic)} is that of a [[downlink]] already: line {source.line(known)}"
+            )
+        for owner, other in taken:
+            if overlap(given.filter, other):
+                source.error((*path, "mqtt_topic"), f"may be one of {quote(other)} ({owner})")
+                break
+        found.append(given)
+    return tuple(found)
+
+
+def check_http(source: Source, given: HttpConfig) -> None:
+    """What would let others in, or read along, is an error."""
+    if _lets_others_in(given):
+        if given.tokens is None:
+            source.error(("http", "listen"), "lets other machines in: http.tokens must say which")
+        if given.certificate is None:
+            source.error(
+                ("http", "listen"),
+                "tokens would cross the network in the clear: give http.certificate and key",
+            )
+    _check_files(source, "http", given, {"tokens": read_tokens})
+
+
+def check_mqtt_proxy(source: Source, given: MqttProxyConfig) -> None:
+    """Checks what ``check_http`` checks."""
+    if _lets_others_in(given):
+        if given.passwords is None:
+            source.error(
+                ("mqtt_proxy", "listen"),
+                "lets other machines in: mqtt_proxy.passwords and access must say which",
+            )
+        if given.certificate is None and not given.plain:
+            source.error(
+                ("mqtt_proxy", "listen"),
+                "passwords would cross the network in the clear: give mqtt_proxy.certificate and key, or set "
+                "plain = true on a network of the mast's own",
+            )
+    _require_both(source, "mqtt_proxy", given, "passwords", "access")
+    _check_files(source, "mqtt_proxy", given, {"passwords": read_users, "access": read_access})
+
+
+def _lets_others_in(given: HttpConfig | MqttProxyConfig) -> bool:
+    return given.address is not None and not is_loopback(given.address[0])
+
+
+def _require_both(source: Source, section: str, given: object, one: str, other: str) -> None:
+    if (getattr(given, one) is None) != (getattr(given, other) is None):
+        absent = one if getattr(given, one) is None else other
+        source.error((section, absent), f"is required: {one} and {other} go together")
+
+
+def _check_files(
+    source: Source,
+    section: str,
+    given: HttpConfig | MqttProxyConfig,
+    readers: Mapping[str, Callable[[Path], object]],
+) -> None:
+    """Files that can't be opened, or in which a line is wrong."""
+    _require_both(source, section, given, "certificate", "key")
+    for name in (*readers, "certificate", "key"):
+        file: Path | None = getattr(given, name)
+        if given.address is None or file is None:
+            continue
+        if opens(source, (section, name), file) and name in readers:
+            try:
+                readers[name](file)
+            except (OSError, ValueError) as error:
+                source.error((section, name), str(error), starts=True)

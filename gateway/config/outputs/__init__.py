@@ -1,1 +1,0 @@
-"""Relays and interlocks in the config file."""
