@@ -90,9 +90,10 @@ def main() -> None:
             _, one, two = (loading(path, sensors, ours) for sensors in (1, 1, 2))
             show("a [[sensor]] to its config", (two - one).elements())
             write_config(path.parent, config_text(cup(interval_s=0.5), **ours))
-            threading.Timer(_RUN_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
             with Calls() as calls:
-                build(load(path), path, {}).run(None)
+                daemon = build(load(path), path, {})
+                threading.Timer(_RUN_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+                daemon.run(None)
         finally:
             mosquitto.terminate()
     begun = next(at for at, call in enumerate(calls) if call.thread == _SAMPLER)
