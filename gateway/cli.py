@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from runpy import run_module
 from types import ModuleType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError, fail
 
@@ -42,15 +42,17 @@ COMMANDS: Final = {
     "support-bundle": Command("support.command", "logs, config and findings in one file, without secrets"),
     "status": Command("status", "what the daemon does; with --bootstrap-servers what became of all readings"),
     "phone": Command("phone", "open the status page to a phone for an hour: a QR code with its address"),
-    "actuators": Command("actuators", "each relay in its safe state, without the daemon"),
     "provision": Command("provision.command", "create what Kafka and Mosquitto need, where it is missing"),
     "command": Command("remote", "have a gateway switch, read, reload …: send, and list the results"),
     "calibrations": Command("calibrations", "which calibration was in force when, on each channel"),
-    "self-report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
-    "uplink": Command("uplink.command", "reset the modem or reboot when Kafka has been away for long"),
     "outbox": Command("outbox.command", "stats, export, import, drain of what waits on this machine"),
-    "commission": Command("commissioning.command", "each sensor with the installer, and a signed report"),
-    "swap": Command("commissioning.swap", "another instrument in a sensor's place"),
+    "commission": Command(
+        "commissioning.command", "each sensor with the installer; commission swap: another instrument"
+    ),
+    "commission swap": Command("commissioning.swap", "another instrument in a sensor's place"),
+    "service report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
+    "service uplink": Command("uplink.command", "reset the modem or reboot when Kafka has been away for long"),
+    "service relays": Command("actuators", "each relay in its safe state, without the daemon"),
     "jobs": Command(
         "", "run the Spark jobs: jobs run ingest statistics …", ("pyspark",),
         "the Spark jobs need the extra 'spark': pip install 'fieldgate[spark]'",
@@ -90,7 +92,9 @@ COMMANDS: Final = {
         "the demo runs the whole pipeline: from a clone, with make run",
     ),
 }  # fmt: skip
-"""The commands in the order of ``--help``."""
+"""The commands in the order of ``--help``; those of two words are listed below the first."""
+GROUPS: Final = {"service": "what systemd's units run: report, uplink, relays"}
+"""First words that are no commands by themselves."""
 
 
 _EXTRAS: Final = (
@@ -121,8 +125,16 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    below: dict[str, Any] = {}
     for name, command in COMMANDS.items():
-        commands.add_parser(name, help=command.help, add_help=False)
+        first, _, second = name.partition(" ")
+        if not second:
+            commands.add_parser(name, help=command.help, add_help=False)
+        elif first in GROUPS:
+            if first not in below:
+                group = commands.add_parser(first, help=GROUPS[first], description=f"Runs {GROUPS[first]}.")
+                below[first] = group.add_subparsers(dest="task", metavar="TASK", required=True)
+            below[first].add_parser(second, help=command.help, add_help=False)
     return top
 
 
@@ -136,10 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print(f"fieldgate {installed_version() or 'unknown'}")
             return OK
-        if not given or given[0] not in COMMANDS:
+        words = 2 if " ".join(given[:2]) in COMMANDS else 1
+        name = " ".join(given[:words])
+        if name not in COMMANDS:
             parser().parse_args(given)
             return FAILED
-        return _run(given[0], given[1:])
+        return _run(name, given[words:])
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

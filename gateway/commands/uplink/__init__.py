@@ -1,1 +1,1 @@
-"""`fieldgate uplink`: what to do about an uplink that stays away."""
+"""`fieldgate service uplink`: what to do about an uplink that stays away."""
