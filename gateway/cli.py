@@ -51,7 +51,7 @@ COMMANDS: Final = {
     ),
     "commission swap": Command("commissioning.swap", "another instrument in a sensor's place"),
     "service report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
-    "service uplink": Command("uplink.command", "reset the modem or reboot when Kafka has been away for long"),
+    "service uplink": Command("uplink.command", "reset the modem or reboot, when Kafka was long away"),
     "service relays": Command("actuators", "each relay in its safe state, without the daemon"),
     "jobs": Command(
         "", "run the Spark jobs: jobs run ingest statistics …", ("pyspark",),

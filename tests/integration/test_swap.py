@@ -1,4 +1,4 @@
-"""``fieldgate commission swap`` beside a running daemon: taken over, refused; the event follows with the uplink."""
+"""``fieldgate commission swap`` beside a daemon: taken over, refused; the event follows with the uplink."""
 
 from __future__ import annotations
 
