@@ -130,12 +130,15 @@ lint:
 # Four tests at a time on two cores, and the gates beside them: most of the time tests wait for servers. What one process
 # compiles by collecting the tests, four need not. Spark's archived classes are used where there are any, and not made:
 # that takes as much as it would save here. Where a server hangs, each of its tests waits for its own end: the run has one
-# too, and says then what failed.
+# too, and says then what failed. Up to three failures are run again alone: what passes then, failed by others' load, and
+# both runs are printed. More than three are no such case.
 test: setup-dev
 	@nice make --no-print-directory lint >.lint.log 2>&1 & gates=$$!; \
 	  $(MAKE) --no-print-directory .jars/kafka/classes.jsa >.jars/archive.log 2>&1 & archive=$$!; \
 	  $(BYTECODE) $(BIN)/pytest --collect-only -qq $(ARGS) >/dev/null 2>&1; wait $$archive; \
-	  $(BYTECODE) $(BIN)/pytest -n 4 --session-timeout 3000 $(ARGS); tests=$$?; \
+	  $(BYTECODE) $(BIN)/pytest -n 4 --session-timeout 3000 --cache-clear $(ARGS); tests=$$?; \
+	  if [ $$tests -eq 1 ] && [ $$(grep -c '": true' .pytest_cache/v/cache/lastfailed) -le 3 ]; then \
+	    echo 'Run again, alone:'; $(BYTECODE) $(BIN)/pytest --last-failed --session-timeout 900 $(ARGS); tests=$$?; fi; \
 	  wait $$gates; gates=$$?; cat .lint.log; exit $$((tests | gates))
 
 test-full: setup-dev mirror-jars registry-jars lint

@@ -19,7 +19,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import SILENT
 from cloud.wire.reading_records import Reading, encode_reading
 from spark_jobs.jobs.run import run
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 
 
 def writing(archive: Path) -> list[str]:

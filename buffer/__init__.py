@@ -5,7 +5,7 @@
     disk_blocks     the blocks in the file: storing, dropping, reading, removing
     blocks, tables  what a block is; the tables of the file, and how records are numbered
     outbox_file     the SQLite file: its lock, transactions, caps, the ballast that is room on a full disk
-    recovery        what is kept of a damaged file
+    files, errors   files that survive a power cut; errors, and reports of dropped records
 
 The others are parts of these.
 """

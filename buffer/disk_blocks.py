@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from buffer import blocks, drops, recovery, tables
+from buffer import blocks, tables
 from buffer.blocks import Block, DamagedBlockError, Dictionary
-from buffer.drops import Drop, OnDrop
-from buffer.errors import OutboxCorrupt, OutboxDiskFull
+from buffer.errors import CORRUPT, DISK_LOW, OTHERS_SHARE, Drop, OnDrop, OutboxCorrupt, OutboxDiskFull
+from buffer.files import FAULTS
 from buffer.outbox_file import OutboxFile, pages_for
 from buffer.tables import Numbering, NumberRanges, ZstdDictionaries
 
@@ -35,7 +35,7 @@ class DiskBlocks:
     """Blocks in the order of their numbers; ``numbering`` counts them.
 
     ``load`` comes first, and again whenever the file was opened again. ``on_drop`` is called after the
-    transaction that drops.
+    transaction that
     """
 
     numbering: Numbering
@@ -87,7 +87,7 @@ class DiskBlocks:
             if not drop_oldest or not self.numbering.stored:
                 raise
             # Dropping makes room in the file; the ballast is for the log of that.
-            missing, reason = pages_for(sizes, tables.PAGE_BYTES), drops.DISK_LOW
+            missing, reason = pages_for(sizes, tables.PAGE_BYTES), DISK_LOW
             dropped = self._file.with_ballast(lambda: self._insert(block, new, missing, reason))
         if new is not None:
             in_file[new.number] = new
@@ -107,10 +107,10 @@ class DiskBlocks:
         is_new = not self.numbering.stored
         with contextlib.suppress(OutboxDiskFull):
             with self._change() as figures:
-                for dictionary in recovery.dictionaries(damaged):
+                for dictionary in dictionaries(damaged):
                     if tables.dictionary(figures.connection, dictionary.number) is None:
                         tables.add_dictionary(figures.connection, dictionary)
-            for batch in _batches(recovery.sound_blocks(damaged)):
+            for batch in _batches(sound_blocks(damaged)):
                 with self._change() as figures:
                     for block in batch:
                         # A crash, or damage within the pass, may have left it here.
@@ -156,7 +156,7 @@ class DiskBlocks:
                 and connection.execute("PRAGMA freelist_count").fetchone()[0] < missing_pages
             ):
                 over = figures.others_bytes + its_bytes > share
-                why = drops.OTHERS_SHARE if over else reason
+                why = OTHERS_SHARE if over else reason
                 oldest = tables.oldest_head(connection, others=over)
                 if oldest is None:
                     # Where nothing is stored, the last resort is to store it with too few pages.
@@ -243,7 +243,7 @@ class DiskBlocks:
 
     def _give_up(self, block: Block) -> None:
         """Delete a block with a damaged payload, and report it."""
-        drop = self._drop_of(block, drops.CORRUPT)
+        drop = self._drop_of(block, CORRUPT)
         with self._change() as figures:
             figures.delete(block)
         self._removed.pop(block.first, None)
@@ -289,6 +289,31 @@ class DiskBlocks:
         self._removed.update(partial)
         for head in finished:
             self._removed.pop(head.first, None)
+
+
+def dictionaries(damaged: sqlite3.Connection) -> Iterator[Dictionary]:
+    """The sound dictionaries of a damaged file, up to what SQLite can't read."""
+    with contextlib.suppress(*FAULTS):
+        yield from tables.dictionaries(damaged)
+
+
+def sound_blocks(damaged: sqlite3.Connection) -> Iterator[Block]:
+    """Blocks with sound heads, from the oldest up to what SQLite can't read, then from the newest down to it.
+
+    A damaged tree may show a block twice: it comes once.
+    """
+    above, below = 0, 1 << 63
+    try:
+        for block in tables.blocks_after(damaged, 0):
+            if block.first > above and block.head_is_sound():
+                yield block
+                above = block.last
+    except FAULTS:
+        with contextlib.suppress(*FAULTS):
+            for block in tables.blocks_down_to(damaged, above):
+                if above < block.first and block.last < below and block.head_is_sound():
+                    yield block
+                    below = block.first
 
 
 def _batches(blocks: Iterable[Block]) -> Iterator[list[Block]]:

@@ -50,15 +50,15 @@ def permission_problem(path: Path) -> str:
     return f"{closed[0]} is {whose}'s and can't be written by {user}: {_chown(user, closed)}"
 
 
-def strange_files(path: Path) -> str:
+def misowned_files(path: Path) -> str:
     """Which of an outbox's files are not the directory's owner's, and the command that mends it; or empty."""
     owner = path.parent.stat().st_uid
     files = [Path(f"{path}{suffix}") for suffix in _SUFFIXES]
-    strange = [each for each in files if each.exists() and each.stat().st_uid != owner]
-    if not strange:
+    misowned = [each for each in files if each.exists() and each.stat().st_uid != owner]
+    if not misowned:
         return ""
-    name, whose = pwd_name(owner), pwd_name(strange[0].stat().st_uid)
-    return f"{strange[0]} is {whose}'s, its directory {name}'s: {_chown(name, strange)}"
+    name, whose = pwd_name(owner), pwd_name(misowned[0].stat().st_uid)
+    return f"{misowned[0]} is {whose}'s, its directory {name}'s: {_chown(name, misowned)}"
 
 
 def _chown(user: str, files: Iterable[Path]) -> str:

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from buffer import files, tables
-from buffer.drops import DISK_LOW, OUTBOX_FULL
 from buffer.errors import (
+    DISK_LOW,
+    OUTBOX_FULL,
     OutboxCorrupt,
     OutboxDiskFull,
     OutboxError,

@@ -11,12 +11,17 @@ Invariants:
   lock file where both are destroyed. After damage they may skip; what is left of the file keeps its own.
 - A block is deleted when all its records are removed. Removal of some of them is kept in memory until a clean
   close: after a crash those are read again (their readings have identities, and are counted once).
-- Every loss is reported with a Drop, after the transaction that drops.
+- Every loss is reported with a Drop, after the transaction that
 - No read transaction is open between calls, so the log can always be checkpointed.
 - One outbox uses the file at a time, by a lock on ``<file>.lock`` that ends with its process. Others can read
   the file meanwhile.
 
 This module: the lock, opening, and replacing a damaged file. The blocks are buffer.disk_blocks'.
+
+A damaged file and its log are renamed to ``<file>.salvage-<when>-<floor>-<last>-<certainty>`` and a new file
+replaces them. One pass copies into it, under the numbers they had, the blocks that SQLite still reads and
+whose heads are sound; a payload is judged when it is read; the rest is announced. Then the name becomes
+``<file>.damaged-…``, for people to examine. A crash before that repeats the pass.
 
 One thread uses it at a time; it need not be the one that made it.
 """
@@ -26,24 +31,89 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import quote
 
-from buffer import drops, recovery
+from buffer import tables
 from buffer.disk_blocks import DiskBlocks
-from buffer.drops import Drop, OnDrop
 from buffer.errors import (
+    CORRUPT,
+    Drop,
+    OnDrop,
     OutboxClosed,
     OutboxCorrupt,
     OutboxError,
     OutboxForeign,
     OutboxLocked,
     OutboxVersionError,
+    ignore,
 )
-from buffer.files import make_directory, translated
+from buffer.files import make_directory, move_database, translated
 from buffer.outbox_file import Limits, Lock, OutboxFile
 from buffer.tables import NumberRanges
+
+_SALVAGE: Final = ".salvage-"
+_DAMAGED: Final = ".damaged-"
+_KNOWN, _AT_MOST = "known", "atmost"
+
+
+class Aside:
+    """A damaged file that was set aside; records ``floor`` to ``last`` may have been in it."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        *_, floor, last, certainty = source.name.split("-")
+        self.floor, self.last, self.last_is_known = int(floor), int(last), certainty == _KNOWN
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """The file, read only: closing it as the last reader must not move the log into it."""
+        with contextlib.closing(
+            sqlite3.connect(f"file:{quote(str(self._source))}?mode=ro", uri=True, check_same_thread=False)
+        ) as connection:
+            connection.text_factory = tables.damaged_text
+            yield connection
+
+    def finish(self) -> None:
+        """Give the file its final name."""
+        move_database(self._source, Path(str(self._source).replace(_SALVAGE, _DAMAGED)))
+
+
+def set_aside(path: Path, floor: int, last: int, *, last_is_known: bool) -> None:
+    """Rename a damaged file; records ``floor`` to ``last`` may have been in it."""
+    when = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    certainty = _KNOWN if last_is_known else _AT_MOST
+    target = path.with_name(f"{path.name}{_SALVAGE}{when}-{floor}-{last}-{certainty}")
+    move_database(path, target)
+    # A file that has vanished gets the name, too: the loss of its records is still to be reported.
+    target.touch()
+
+
+def pending(path: Path) -> list[Aside]:
+    """Files set aside and not yet copied from, oldest first."""
+    found = path.parent.glob(f"{path.name}{_SALVAGE}*")
+    return [Aside(file) for file in sorted(found) if file.name.endswith((_KNOWN, _AT_MOST))]
+
+
+def losses(asides: list[Aside], found: NumberRanges, stored: int | None) -> Iterator[Drop]:
+    """What none of the files set aside had; ``stored`` is how many records there were, None if unknown."""
+    floor, last = min(aside.floor for aside in asides), max(aside.last for aside in asides)
+    missing = list(found.missing(floor, last))
+    lost = sum(end - begin + 1 for begin, end in missing)
+    if stored is not None:
+        left = max(stored - (last - floor + 1 - lost), 0)
+        if left < lost:
+            # Others of these numbers were removed or dropped before.
+            missing = [(missing[0][0], missing[-1][1])] if left else []
+            lost = left
+    for begin, end in missing:
+        count = lost if len(missing) == 1 else end - begin + 1
+        is_known = asides[-1].last_is_known or end < last
+        yield Drop(CORRUPT, begin, end, count if is_known else None, b"")
+
 
 _NO_LIMITS: Final = Limits()
 _UNKNOWN: Final = 1 << 20
@@ -64,12 +134,7 @@ class SqliteOutbox:
     """
 
     def __init__(
-        self,
-        path: Path,
-        limits: Limits = _NO_LIMITS,
-        *,
-        on_drop: OnDrop = drops.ignore,
-        patient: bool = False,
+        self, path: Path, limits: Limits = _NO_LIMITS, *, on_drop: OnDrop = ignore, patient: bool = False
     ) -> None:
         self._path = path
         self._on_drop = on_drop
@@ -172,7 +237,7 @@ class SqliteOutbox:
     def _open(self) -> None:
         lock = self._held
         with translated(self._path):
-            asides = recovery.pending(self._path)
+            asides = pending(self._path)
             try:
                 # Where a crash came between setting the newest aside and its replacement.
                 self._connect(asides[-1].last if asides and lock.issued <= asides[-1].last else 0)
@@ -212,7 +277,7 @@ class SqliteOutbox:
             return None
         last = lock.issued + (0 if lock.issued_is_exact else _UNKNOWN)
         self._blocks.skip_to(last)
-        return Drop(drops.CORRUPT, found + 1, last, last - found if lock.issued_is_exact else None, b"")
+        return Drop(CORRUPT, found + 1, last, last - found if lock.issued_is_exact else None, b"")
 
     # Recovering.
 
@@ -234,13 +299,13 @@ class SqliteOutbox:
         ``last`` is the last number issued, ``stored`` how many records it had, where known.
         """
         ceiling = self._held.issued + _UNKNOWN if last is None else last
-        recovery.set_aside(self._path, floor, ceiling, last_is_known=last is not None)
+        set_aside(self._path, floor, ceiling, last_is_known=last is not None)
         self._connect(ceiling)
         self._recover(stored)
 
     def _recover(self, stored: int | None = None) -> None:
         """Copy what SQLite reads of the files set aside, and report what is missing."""
-        asides = recovery.pending(self._path)
+        asides = pending(self._path)
         if not asides:
             return
         found = NumberRanges()
@@ -248,7 +313,7 @@ class SqliteOutbox:
             with aside.opened() as damaged:
                 self._blocks.restore(damaged, found)
         self._write_issued()
-        for loss in recovery.losses(asides, found, stored):
+        for loss in losses(asides, found, stored):
             self._on_drop(loss)
         for aside in asides:
             aside.finish()

@@ -20,6 +20,7 @@ _HOST_AND_PORT: Final = re.compile(
 )
 _LONGEST_PREFIX: Final = 249 - len("gateway.command-results")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _DAY_S: Final = 86_400
 
 
@@ -29,6 +30,12 @@ def duration_s(text: str) -> float:
     if match is None:
         raise ValueError(f"{text!r} is not a duration such as 500ms, 2s, 10m, 1h or 7d")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in the largest unit of which there are at least two: 119 s, 2 min, 47 h, 3 d."""
+    unit_s, unit = next((each for each in _UNITS if seconds >= 2 * each[0]), (1.0, "s"))
+    return f"{seconds / unit_s:.0f} {unit}"
 
 
 def interval_s(text: str) -> int:

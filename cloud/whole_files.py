@@ -1,10 +1,12 @@
-"""Files that are beside their place until all are whole, then there at once."""
+"""Files that are written beside their place until all are whole; and files for their owner alone."""
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from cloud.errors import CloudError
@@ -29,3 +31,21 @@ def whole_files(paths: Sequence[Path], *, force: bool) -> Iterator[Mapping[Path,
         for part in parts.values():
             with suppress(OSError):
                 part.unlink()
+
+
+def write_secret(path: Path, content: str) -> None:
+    """Make a file, mode 0600. Raises OSError, also where anything has its name; then nothing changed."""
+    with open(path, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink()
+            raise
+    # The new name is on the disk only once its directory is.
+    directory = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -22,11 +22,9 @@ from annotated_types import Ge, Le
 
 from drivers.driver_type import WIRING, Claim, Concern
 from drivers.hardware.bus_lock import TimedLock
-from drivers.hardware.quiet_import import quiet_import
+from drivers.hardware.quiet_import import INSTALL, quiet_import
 from drivers.interface import Board, BoardError, I2cBus, ReadError
 from drivers.option_docs import Meaning
-
-INSTALL: Final = "install fieldgate with the extra 'pi'"
 
 AdcPins = Literal[0, 1, 2, 3, "0-1", "0-3", "1-3", "2-3"]
 AdcGain = Literal["6.144V", "4.096V", "2.048V", "1.024V", "0.512V", "0.256V"]

@@ -18,10 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from drivers.ads1115 import INSTALL
 from drivers.driver_type import Claim, DriverType, EmulatedHardware, Remove
-from drivers.hardware.dht_line import ANSWER_S, START_S, DhtLine
-from drivers.hardware.quiet_import import quiet_import
+from drivers.hardware.lines import ANSWER_S, START_S, DhtLine
+from drivers.hardware.quiet_import import INSTALL, quiet_import
 from drivers.interface import Board, Channel, ChecksumError, FittedSensor, Measurement, ReadError
 from drivers.option_docs import BcmPin
 

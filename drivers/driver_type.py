@@ -6,8 +6,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from drivers.generic.modbus_port import ModbusPort
-from drivers.interface import Board, Channel, Driver, DriverError, FittedSensor, Located, Position, Quantity
+from drivers.interface import (
+    Board,
+    Channel,
+    Driver,
+    DriverError,
+    FittedSensor,
+    Located,
+    ModbusPort,
+    Position,
+    Quantity,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,9 @@ class I2cDevice(Protocol):
 Words = Callable[[], Mapping[tuple[str, int], int] | None]
 """Words of an emulated Modbus device by table and address; None: it doesn't answer."""
 
+Volts = Callable[[], float | None]
+"""Voltage at an input of a converter now; None where the sensor behind it is dead."""
+
 Remove = Callable[[], None]
 """Takes an emulated sensor, or a part of it, off its board."""
 
@@ -120,7 +132,7 @@ class EmulatedHardware(Protocol):
         self,
         address: int,
         adc_input: int | str,
-        volts: Callable[[], float | None],
+        volts: Volts,
         sensor: str | None = None,
         open_v: float | None = None,
     ) -> Remove:

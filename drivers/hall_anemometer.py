@@ -30,7 +30,7 @@ from drivers.driver_type import (
     Nameplate,
     Remove,
 )
-from drivers.hardware.counted_pin import CountedPin
+from drivers.generic.pulse import CountedPin
 from drivers.interface import Board, Channel, Edges, FittedSensor, Measurement, ReadError
 from drivers.option_docs import BcmPin, Meaning
 

@@ -1,4 +1,4 @@
-"""Sensors with a kernel driver (dht11, ads1015, ads1115, bmp280 …), read through the kernel's IIO.
+"""Sensors with a kernel driver (ads1015, bmp280, bme280, sht3x …), read through the kernel's IIO.
 
 An attribute is either the quantity itself (``in_temp_input``) or a code with its scale and offset:
 (raw + offset) · scale. Both are in IIO's units (mV, milli °C, milli %RH, kPa, % CO2); here they become V,
@@ -18,18 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
 
-from annotated_types import Ge, Le
-
-from drivers.driver_type import (
-    Claim,
-    Concern,
-    DriverType,
-    EmulatedHardware,
-    Nameplate,
-    OptionError,
-    Remove,
-    refuse_sum,
-)
+from drivers.driver_type import Claim, DriverType, EmulatedHardware, OptionError, Remove, refuse_sum
 from drivers.interface import (
     Board,
     BoardError,
@@ -41,7 +30,7 @@ from drivers.interface import (
     Measurement,
     ReadError,
 )
-from drivers.option_docs import Meaning, MeasuredQuantity
+from drivers.option_docs import Figure, Meaning, MeasuredQuantity
 
 _IIO_UNITS: Final[Mapping[str, tuple[float, str]]] = {
     "voltage": (1e-3, "V"),
@@ -56,22 +45,22 @@ _IIO_UNITS: Final[Mapping[str, tuple[float, str]]] = {
 
 _STEM: Final = re.compile(rf"in_({'|'.join(_IIO_UNITS)})(\d+)?(-({'|'.join(_IIO_UNITS)})\d+)?")
 
-_LARGEST_CODES: Final[Mapping[str, int]] = {"ads1015": 2047, "ads1115": 32767}
-"""A code at either end of these converters means that the voltage is beyond it."""
+_ADS1015_CODE: Final = 2047
+"""A code at either end of this converter means that the voltage is beyond it."""
+_ADS1015_SCALE_MV: Final = 3.0
 
 _OVERLAYS: Final[Mapping[str, str]] = {
-    "dht11": "dtoverlay=dht11,gpiopin=4",
     "ads1015": "dtoverlay=ads1015,cha_enable,cha_gain=0",
-    "ads1115": "dtoverlay=ads1115,cha_enable,cha_gain=0",
     "bmp280": "dtoverlay=i2c-sensor,bmp280",
     "bme280": "dtoverlay=i2c-sensor,bme280",
 }
 """What loads a driver on a Raspberry Pi (its overlays' README)."""
 
-_DHT_KEEPS_S: Final = 2.0
-"""The kernel's dht11 repeats a conversion for this long (DHT11_DATA_VALID_TIME)."""
+_OWN_DRIVERS: Final[Mapping[str, str]] = {
+    "dht11": '"dht11"', "ads1115": '"analog", "bp20", "pyranometer" or "wind-vane"',
+}  # fmt: skip
+"""The drivers that read these chips themselves."""
 
-Limit = Annotated[float, Ge(-1e9), Le(1e9)]
 _RANGE: Final = Meaning("the sensor's range; what occurs on Earth unless given", "the quantity's unit")
 
 
@@ -82,12 +71,12 @@ class IioChannel:
     quantity: MeasuredQuantity
     attribute: Annotated[str, Meaning("the device's attribute, as in_temp or in_voltage0")]
     slope: Annotated[
-        Limit | None,
+        Figure | None,
         Meaning("value = slope · reading + offset; required where their units differ", "per V, Cel, …"),
     ] = None
-    offset: Annotated[Limit, Meaning("of the transfer function", "the quantity's unit")] = 0.0
-    min: Annotated[Limit | None, _RANGE] = None
-    max: Annotated[Limit | None, _RANGE] = None
+    offset: Annotated[Figure, Meaning("of the transfer function", "the quantity's unit")] = 0.0
+    min: Annotated[Figure | None, _RANGE] = None
+    max: Annotated[Figure | None, _RANGE] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +102,7 @@ class Stem:
 
     @classmethod
     def of(cls, attribute: str) -> Stem:
-        """From a config's word, with or without _raw or _input. Raises OptionError on another attribute."""
+        """The stem of a config's word, with or without _raw or _input. Raises OptionError on another one."""
         name = attribute.removesuffix("_raw").removesuffix("_input")
         match = _STEM.fullmatch(name)
         if match is None:
@@ -196,21 +185,18 @@ class IioSensor:
         else:
             code = self._number(iio, f"{stem.name}_raw")
             reading = (code + self._shared(iio, stem, "offset", 0.0)) * self._shared(iio, stem, "scale", 1.0)
-            largest = _LARGEST_CODES.get(self._options.device)
-            if largest is not None and code >= largest:
-                reasons = ("OVER_RANGE",)
-            elif largest is not None and code <= -largest - 1:
-                reasons = ("UNDER_RANGE",)
+            if self._options.device == "ads1015" and not -_ADS1015_CODE <= code < _ADS1015_CODE:
+                reasons = ("OVER_RANGE",) if code > 0 else ("UNDER_RANGE",)
         raw = reading * stem.factor
         slope = 1.0 if chosen.slope is None else chosen.slope
         return Measurement(chosen.quantity.name, slope * raw + chosen.offset, raw, reasons=reasons)
 
-    def _shared(self, iio: Iio, stem: Stem, suffix: str, otherwise: float) -> float:
+    def _shared(self, iio: Iio, stem: Stem, suffix: str, default: float) -> float:
         """The channel's own scale or offset, or the one for all of its kind."""
         for name in (f"{stem.name}_{suffix}", f"{stem.kind}_{suffix}"):
             if name in self._attributes:
                 return self._number(iio, name)
-        return otherwise
+        return default
 
     def _number(self, iio: Iio, attribute: str) -> float:
         node = self._node
@@ -269,6 +255,10 @@ def _reason(error: OSError) -> str:
 
 def settle(options: IioOptions, _site: Located | None) -> IioOptions:
     """The options as they are. Raises OptionError where a channel can't be made of its attribute."""
+    if options.device in _OWN_DRIVERS:
+        raise OptionError(
+            ("device",), f"a {options.device} is read by driver = {_OWN_DRIVERS[options.device]}"
+        )
     if not options.channels:
         raise OptionError(("channels",), "must have one table for each quantity")
     seen: set[str] = set()
@@ -305,19 +295,10 @@ def claims(options: IioOptions) -> Iterator[Claim]:
         yield Claim(f"{Stem.of(chosen.attribute).name} of IIO device {device}", ("channels",))
 
 
-def concerns(options: IioOptions, nameplate: Nameplate) -> Iterator[Concern]:
-    """A DHT read faster than the kernel's driver measures."""
-    if options.device == "dht11" and nameplate.interval_s < _DHT_KEEPS_S:
-        yield Concern(
-            ("interval_s",),
-            f"the kernel repeats a dht11's conversion for {_DHT_KEEPS_S:g} s: a shorter interval repeats it",
-        )
-
-
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     """Writes what the kernel's drivers have: a converter's (±6.144 V) code and scale, or the quantity."""
     options: IioOptions = sensor.options
-    scale_mv = _SCALES_MV.get(options.device, 0.1875)
+    scale_mv = _ADS1015_SCALE_MV
     attributes: dict[str, Callable[[], str | None]] = {}
 
     def code(figure: float) -> str:
@@ -340,9 +321,6 @@ def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     return hardware.add_iio(options.device, options.where, attributes)
 
 
-_SCALES_MV: Final = {"ads1015": 3.0, "ads1115": 0.1875}
-
-
 TYPE = DriverType(
     "iio",
     IioOptions,
@@ -350,9 +328,8 @@ TYPE = DriverType(
     0.1,
     IioSensor,
     claims,
-    concerns,
-    settle,
-    emulate,
+    settle=settle,
+    emulate=emulate,
     shaping=lambda options, quantity: [
         options,
         *(one for one in options.channels if one.quantity.name == quantity),

@@ -52,3 +52,5 @@ MeasuredQuantity = Annotated[
 PIN: Final = Meaning("GPIO number of the pin (BCM), not its place on the header")
 BcmPin = Annotated[int, Ge(0), Le(27), PIN]
 """A pin of the Raspberry Pi's header."""
+Figure = Annotated[float, Ge(-1e9), Le(1e9)]
+"""A figure of a transfer function, or a limit, in the quantity's unit."""

@@ -18,9 +18,8 @@ from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Le
 
-from drivers.ads1115 import INSTALL
 from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, Need, Remove
-from drivers.hardware.quiet_import import quiet_import
+from drivers.hardware.quiet_import import INSTALL, quiet_import
 from drivers.interface import (
     Board,
     BoardError,
@@ -210,14 +209,13 @@ class Scd4x:
         try:
             if not self._sensor.data_ready:
                 return None
-            self._sensor._read_data()
+            return int(self._sensor.CO2)
         except OSError as error:
             raise ReadError(f"the SCD4x doesn't answer: {error}") from error
         except RuntimeError as error:
             if "CRC" in str(error):
                 raise ChecksumError(f"SCD4x: {error}") from error
             raise ReadError(f"SCD4x: {error}") from error
-        return int(self._sensor._co2)
 
 
 def _variant(sensor: Any) -> str | None:
@@ -259,7 +257,7 @@ def concerns(options: Scd4xOptions, nameplate: Nameplate) -> Iterator[Concern]:
 def emulate(hardware: EmulatedHardware, sensor: FittedSensor) -> Remove:
     """An SCD4x in the environment's CO2."""
     # Here: a mast that simulates nothing doesn't load it.
-    from drivers.emulation.scd4x import EmulatedScd4x
+    from drivers.emulation.parts import EmulatedScd4x
 
     options: Scd4xOptions = sensor.options
     chip = EmulatedScd4x(hardware.now_ns, partial(hardware.value, f"{sensor.name}.co2"), options.variant)

@@ -17,81 +17,108 @@ from runpy import run_module
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError, fail
+from cloud.command_line import FAILED, INTERRUPTED, OK, CommandError, fail
+
+_NEEDS: Final = {
+    "spark": ("pyspark",), "analyst": ("duckdb", "deltalake", "pyarrow"),
+    "dashboard": ("nicegui", "duckdb", "deltalake"),
+    "report": ("duckdb", "deltalake", "matplotlib", "weasyprint"), "notify": ("apprise",),
+}  # fmt: skip
+"""The packages that an extra brings, without which its commands don't run."""
 
 
 class Command(NamedTuple):
-    """Where a command stands below ``gateway.commands``, empty where it parses its arguments itself.
+    """A command's module, empty for the jobs, which are a program of their own.
 
-    ``needs`` are packages that not every installation has, with what to do where one is missing.
+    ``extras`` are those of the installation that it needs.
     """
 
     module: str
     help: str
-    needs: tuple[str, ...] = ()
-    remedy: str = ""
+    extras: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> list[str]:
+        """The packages of its extras."""
+        return [package for extra in self.extras for package in _NEEDS[extra]]
+
+    @property
+    def remedy(self) -> str:
+        """The message where a package is missing."""
+        extras = ",".join(self.extras)
+        return f"this command needs the extra {extras}: pip install 'fieldgate[{extras}]'"
 
 
 COMMANDS: Final = {
-    "run": Command("run", "the daemon on the mast"),
-    "check": Command("check", "validate a config file: each problem with file, line and key"),
-    "read": Command("read", "one reading of each sensor: raw, value, quality and its reasons"),
-    "init": Command("init", "write a commented config for chosen sensors, to be filled in"),
-    "schema": Command("schema", "the config's JSON Schema, for editors"),
-    "doctor": Command("doctor.command", "whether this machine is ready for a config"),
-    "support-bundle": Command("support.command", "logs, config and findings in one file, without secrets"),
-    "status": Command("status", "what the daemon does; with --bootstrap-servers what became of all readings"),
-    "phone": Command("phone", "open the status page to a phone for an hour: a QR code with its address"),
-    "provision": Command("provision.command", "create what Kafka and Mosquitto need, where it is missing"),
-    "command": Command("remote", "have a gateway switch, read, reload …: send, and list the results"),
-    "calibrations": Command("calibrations", "which calibration was in force when, on each channel"),
-    "outbox": Command("outbox.command", "stats, export, import, drain of what waits on this machine"),
+    "run": Command("gateway.commands.run", "the daemon on the mast"),
+    "check": Command(
+        "gateway.commands.check", "validate a config file: each problem with file, line and key"
+    ),
+    "read": Command(
+        "gateway.commands.read", "one reading of each sensor: raw, value, quality and its reasons"
+    ),
+    "init": Command("gateway.commands.init", "write a commented config for chosen sensors, to be filled in"),
+    "schema": Command("gateway.commands.schema", "the config's JSON Schema, for editors"),
+    "doctor": Command("gateway.commands.doctor.command", "whether this machine is ready for a config"),
+    "support-bundle": Command(
+        "gateway.commands.support.command", "logs, config and findings in one file, without secrets"
+    ),
+    "status": Command(
+        "gateway.commands.status", "what the daemon does; with --lake what became of all readings"
+    ),
+    "phone": Command(
+        "gateway.commands.phone", "open the status page to a phone for an hour: a QR code with its address"
+    ),
+    "provision": Command(
+        "gateway.commands.provision.command", "create what Kafka and Mosquitto need, where it is missing"
+    ),
+    "command": Command(
+        "cloud.operate.command", "have a gateway switch, read, reload …: send, and list the results"
+    ),
+    "calibrations": Command(
+        "gateway.commands.calibrations", "which calibration was in force when, on each channel"
+    ),
+    "outbox": Command(
+        "gateway.commands.outbox.command", "stats, export, import, drain of what waits on this machine"
+    ),
     "commission": Command(
-        "commissioning.command", "each sensor with the installer; commission swap: another instrument"
+        "gateway.commands.commissioning.command",
+        "each sensor with the installer; commission swap: another instrument",
     ),
-    "commission swap": Command("commissioning.swap", "another instrument in a sensor's place"),
-    "service report": Command("self_report", "how the mast is, as an event and a line; each day by a timer"),
-    "service uplink": Command("uplink.command", "reset the modem or reboot, when Kafka was long away"),
-    "service relays": Command("actuators", "each relay in its safe state, without the daemon"),
-    "jobs": Command(
-        "", "run the Spark jobs: jobs run ingest statistics …", ("pyspark",),
-        "the Spark jobs need the extra 'spark': pip install 'fieldgate[spark]'",
+    "commission swap": Command(
+        "gateway.commands.commissioning.swap", "another instrument in a sensor's place"
     ),
-    "query": Command(
-        "", "SQL over the tables of a lake", ("duckdb", "deltalake"),
-        "queries need the extra 'analyst': pip install 'fieldgate[analyst]'",
+    "service report": Command(
+        "gateway.commands.self_report", "how the mast is, as an event and a line; each day by a timer"
     ),
+    "service uplink": Command(
+        "gateway.commands.uplink", "reset the modem or reboot when Kafka has been away for long"
+    ),
+    "service relays": Command(
+        "gateway.commands.actuators", "each relay in its safe state, without the daemon"
+    ),
+    "jobs": Command("", "run the Spark jobs: jobs run ingest statistics …", ("spark",)),
+    "query": Command("cloud.lake.query", "SQL over the tables of a lake", ("analyst",)),
     "import": Command(
-        "", "other loggers' CSV and TOA5 into a lake, by a mapping", ("duckdb", "deltalake", "pyarrow"),
-        "imports need the extra 'analyst': pip install 'fieldgate[analyst]'",
+        "cloud.importing.command", "other loggers' CSV and TOA5 into a lake, by a mapping", ("analyst",)
     ),
-    "watch": Command("watch", "readings as they arrive in Kafka: a table, lines, or SQL on the last minutes"),
+    "watch": Command(
+        "cloud.operate.watch", "readings as they arrive in Kafka: a table, lines, or SQL on the last minutes"
+    ),
     "dashboard": Command(
-        "", "pages over the tables of a lake: fleet, masts, alerts", ("nicegui", "duckdb", "deltalake"),
-        "the pages need the extra 'dashboard': pip install 'fieldgate[dashboard]'",
+        "cloud.dashboard.command", "pages over the tables of a lake: fleet, masts, alerts", ("dashboard",)
     ),
-    "report": Command(
-        "", "a mast's month as HTML or PDF", ("duckdb", "deltalake", "matplotlib", "weasyprint"),
-        "reports need the extra 'report': pip install 'fieldgate[report]'",
-    ),
+    "report": Command("cloud.dashboard.report.command", "a mast's month as HTML or PDF", ("report",)),
     "export": Command(
-        "", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("duckdb", "deltalake", "pyarrow"),
-        "exports need the extra 'analyst': pip install 'fieldgate[analyst]'",
+        "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
     ),
-    "cleaning": Command(
-        "", "mark periods for analysts to leave out", ("duckdb", "deltalake"),
-        "the cleaning log needs the extra 'analyst': pip install 'fieldgate[analyst]'",
-    ),
-    "notify": Command(
-        "", "send alerts to people: mail, chat, webhooks", ("apprise",),
-        "notifications need the extra 'notify': pip install 'fieldgate[notify]'",
-    ),
-    "simulate": Command("simulate.command", "the past days of a fleet that never was, into Kafka"),
+    "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
+    "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
+    "simulate": Command("gateway.commands.simulate", "the past days of a fleet that never was, into Kafka"),
     "demo": Command(
-        "demo.command", "everything on this machine, with a live view", ("pyspark", "duckdb", "deltalake"),
-        "the demo runs the whole pipeline: from a clone, with make run",
+        "gateway.commands.demo.command", "everything on this machine, with a live view", ("spark", "analyst")
     ),
-}  # fmt: skip
+}
 """The commands in the order of ``--help``; those of two words are listed below the first."""
 GROUPS: Final = {"service": "what systemd's units run: report, uplink, relays"}
 """First words that are no commands by themselves."""
@@ -105,7 +132,7 @@ _EXTRAS: Final = (
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of a command that has one in its module."""
+    """The parser of a command, but for the jobs."""
     command = COMMANDS[name]
     description = f"{command.help[0].upper()}{command.help[1:]}."
     own = argparse.ArgumentParser(prog=f"fieldgate {name}", description=description)
@@ -179,15 +206,12 @@ def _run(name: str, arguments: list[str]) -> int:
             run_module("spark_jobs", run_name="__main__", alter_sys=True)
     if name == "jobs":
         return _jobs(arguments)
-    if name in _PASSED_ON:
-        done: int = import_module(f"cloud.{_PASSED_ON[name]}").run(list(arguments))
-        return done
     code: int = _module(command).run(parser_of(name).parse_args(arguments))
     return code
 
 
 def _module(command: Command) -> ModuleType:
-    return import_module(f"gateway.commands.{command.module}")
+    return import_module(command.module)
 
 
 def _stand_in(packages: Sequence[str]) -> None:
@@ -213,14 +237,6 @@ def _jobs(arguments: Sequence[str]) -> int:
     # In place of this process, so that signals and the exit code are the jobs' own.
     # -P: a folder here that happens to be called spark_jobs is not meant.
     return os.execv(sys.executable, (sys.executable, "-P", "-m", "spark_jobs", *arguments))  # noqa: S606
-
-
-_PASSED_ON: Final = {
-    "query": "lake.query", "import": "importing.command", "dashboard": "dashboard.command",
-    "report": "report.command", "export": "exports.command", "cleaning": "lake.cleaning_command",
-    "notify": "notify.command",
-}  # fmt: skip
-"""Modules below ``cloud`` of commands that parse their arguments themselves: ``run`` takes a list."""
 
 
 def _expected() -> tuple[type[Exception], ...]:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cloud.errors import CloudError
-from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.registry import COMMANDS, STREAMING, load
-from spark_jobs.settings import parse_command, parse_run
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.registry import COMMANDS, STREAMING, load
+from spark_jobs.platform.settings import parse_command, parse_run
 
 
 def _log_to_stderr() -> None:

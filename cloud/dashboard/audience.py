@@ -9,8 +9,8 @@ from cloud.config import DashboardUser
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader, LiveReadings
 from cloud.dashboard.marks import MarkBook
+from cloud.lake.reader import ALL, LakeReader
 from cloud.lake.tables import Lakes
-from cloud.masts.reading import ALL, LakeReader
 
 
 class Audience:

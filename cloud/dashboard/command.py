@@ -10,12 +10,12 @@ import getpass
 import ipaddress
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cloud.command_line import OK, fail
 from cloud.config import CloudConfig, DashboardConfig
-from cloud.dashboard.passwords import LONGEST, SHORTEST, hashed
+from cloud.dashboard.login import LONGEST, SHORTEST, hashed
 from cloud.errors import CloudError
 from cloud.lake.query import config_for, lakes_of
 from cloud.values import tiles_url
@@ -30,11 +30,9 @@ _SMALL_QUEUE: Final = {"queued.max.messages.kbytes": "8192"}
 """What Kafka's client holds that the pages haven't read: 64 MB otherwise."""
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
-        prog="fieldgate dashboard", description="Pages over the tables of a lake."
-    )
+    arguments.description = "Pages over the tables of a lake."
     arguments.add_argument(
         "--lake", metavar="URI", help="root of the tables (default ./lake), or a name of [lakes]"
     )
@@ -57,7 +55,6 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="ask for a password, print its line for [dashboard.users.NAME]",
     )
-    return arguments
 
 
 def listen_address(text: str, config: DashboardConfig) -> tuple[str, int]:
@@ -67,16 +64,16 @@ def listen_address(text: str, config: DashboardConfig) -> tuple[str, int]:
     if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
         raise CloudError(f"--listen {text} is no HOST:PORT such as 127.0.0.1:8090")
     try:
-        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        is_local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        is_here = False
-    if not is_here and not config.users:
+        is_local = False
+    if not is_local and not config.users:
         raise CloudError(
             f"--listen {text}: the pages have no passwords, so only this machine may open them. Leave "
             f"127.0.0.1, and from elsewhere: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then "
             f"http://127.0.0.1:{port}/; or name who may log in: [dashboard.users.NAME] in cloud.toml"
         )
-    if not is_here and config.certificate is None:
+    if not is_local and config.certificate is None:
         raise CloudError(
             f"--listen {text}: passwords would go through the network in clear text. Name certificate and "
             "key in [dashboard] of cloud.toml, or leave 127.0.0.1 behind a proxy of yours that has them"
@@ -95,40 +92,35 @@ def _try(host: str, port: int) -> None:
             raise CloudError(f"--listen {host}:{port}: {error.strerror}; give another port") from error
 
 
-def run(argv: Sequence[str]) -> int:
-    """Serves until interrupted; exit status 1 on an error, which goes to stderr in one line."""
-    options = parser().parse_args(argv)
+def run(options: argparse.Namespace) -> int:
+    """Serves until interrupted. Raises CloudError."""
     if options.hash_password:
         return _hash_password()
     named = [options.lake] if options.lake else []
-    try:
-        config = config_for(named, options.cloud)
-        listen = options.listen or config.dashboard.listen or _LISTEN
-        host, port = listen_address(listen, config.dashboard)
-        _try(host, port)
-        # Loaded here: a wrong option is refused at once.
-        from cloud.dashboard.audience import Audience
-        from cloud.dashboard.overview.behind import behind_of
-        from cloud.dashboard.server import serve
+    config = config_for(named, options.cloud)
+    listen = options.listen or config.dashboard.listen or _LISTEN
+    host, port = listen_address(listen, config.dashboard)
+    _try(host, port)
+    # Loaded here: a wrong option is refused at once.
+    from cloud.dashboard.audience import Audience
+    from cloud.dashboard.behind import behind_of
+    from cloud.dashboard.server import serve
 
-        if options.bootstrap_servers:
-            kafka = config.kafka.model_copy(update={"servers": options.bootstrap_servers})
-            config = config.model_copy(update={"kafka": kafka})
-        config = config.model_copy(update={"dashboard": _with_tiles(config.dashboard, options)})
-        lakes = lakes_of(named, config)
-        audience = Audience(lakes, config.dashboard.users, _live(config))
-        behind = behind_of(config, lakes, options.checkpoints)
-        audience.look()
-    except CloudError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
+    if options.bootstrap_servers:
+        kafka = config.kafka.model_copy(update={"servers": options.bootstrap_servers})
+        config = config.model_copy(update={"kafka": kafka})
+    config = config.model_copy(update={"dashboard": _with_tiles(config.dashboard, options)})
+    lakes = lakes_of(named, config)
+    audience = Audience(lakes, config.dashboard.users, _live(config))
+    behind = behind_of(config, lakes, options.checkpoints)
+    audience.look()
 
     def ready() -> None:
         sys.stdout.write(f"{'http' if config.dashboard.certificate is None else 'https'}://{listen}/\n")
         sys.stdout.flush()
 
     serve(audience, behind, (host, port), config, ready)
-    return 0
+    return OK
 
 
 def _with_tiles(config: DashboardConfig, options: argparse.Namespace) -> DashboardConfig:
@@ -147,7 +139,7 @@ def _live(config: CloudConfig) -> LiveReadings | None:
     if "servers" not in config.kafka.model_fields_set or not config.dashboard.live:
         return None
     from cloud.dashboard.live import SINCE_S, LiveReadings
-    from cloud.kafka.tail import Tail
+    from cloud.kafka.topic_scan import Tail
     from cloud.registry import Registry, RegistrySchemas
 
     access = config.schema_registry.access()
@@ -166,12 +158,10 @@ def _hash_password() -> int:
     if sys.stdin.isatty():
         password = getpass.getpass("Password: ")
         if getpass.getpass("Once more: ") != password:
-            sys.stderr.write("error: the two differ\n")
-            return 1
+            return fail("the two differ")
     else:
         password = sys.stdin.readline().rstrip("\n")
     if not SHORTEST <= len(password.encode()) <= LONGEST:
-        sys.stderr.write(f"error: a password has {SHORTEST} to {LONGEST} bytes\n")
-        return 1
+        return fail(f"a password has {SHORTEST} to {LONGEST} bytes")
     sys.stdout.write(f'password = "{hashed(password)}"\n')
     return 0

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cloud.dashboard.live import LiveReader
 from cloud.errors import CloudError
-from cloud.masts.reading import Frame, LakeReader
+from cloud.lake.reader import Frame, LakeReader
 
 COLUMNS: Final = (
     "gateway", "name", "owner", "state", "last_seen_at", "wind", "day", "month", "alerts", "waiting", "lost",

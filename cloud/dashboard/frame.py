@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 from nicegui import Client, ui
 
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS, FOREVER_MS
+from cloud.lake.mast import DAY_MS, FOREVER_MS
 
 _STYLE: Final = Path(__file__).with_name("style.css")
 _DARK: Final = """() => {

@@ -11,9 +11,9 @@ from typing import Final
 
 from cloud.backoff import Backoff
 from cloud.errors import CloudError
-from cloud.kafka.tail import Tail
-from cloud.masts.latest import Latest, Shown
-from cloud.masts.reading import is_named
+from cloud.kafka.latest import Latest, Shown
+from cloud.kafka.topic_scan import Tail
+from cloud.lake.reader import is_named
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from nicegui import ui
 from cloud.dashboard.frame import card, is_open, moment
 from cloud.errors import CloudError
 from cloud.lake.cleaning import Mark, add, mark_of, withdraw
+from cloud.lake.mast import Channel
+from cloud.lake.reader import LakeReader
 from cloud.lake.tables import IN_FORCE, WHOLE_MAST
-from cloud.masts.mast import Channel
-from cloud.masts.reading import LakeReader
 
 _LISTED: Final = 50
 _SPEC: Final = "%Y-%m-%dT%H:%M"

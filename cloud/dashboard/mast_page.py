@@ -6,18 +6,18 @@ import json
 import math
 import time
 from asyncio import to_thread
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from cloud.dashboard import over_time
-from cloud.dashboard.channel_cards import ChannelCards
+from cloud.dashboard import charts
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import (
     ChartCard,
+    ago,
     around,
     card,
     is_open,
@@ -31,13 +31,95 @@ from cloud.dashboard.frame import (
 )
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
-from cloud.dashboard.views.drawn import TITLES, about_series, draw, draw_series
-from cloud.dashboard.views.empty import NO_ROWS, why_no_numbers
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import (
+    NO_ROWS,
+    TITLES,
+    Request,
+    about_series,
+    draw,
+    draw_series,
+    open_view,
+    why_no_numbers,
+)
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS, details
-from cloud.masts.numbers import CHARTS, View, series, summary
-from cloud.masts.reading import Frame, LakeReader
+from cloud.kafka.latest import Shown, sparkline
+from cloud.lake.mast import DAY_MS, MOST_CHANNELS, Channel, details
+from cloud.lake.numbers import CHARTS, View, series, summary
+from cloud.lake.reader import Frame, LakeReader
+from cloud.wire.reading_records import QUALITIES
+
+_BARS: Final = 12
+"""The number that fits beside a value."""
+
+
+_NEVER: Final = "imported, or not seen yet by fieldgate jobs run presence"
+
+
+def _shown(value: float | None, unit: str) -> str:
+    return "no value" if value is None else number(value, 4, unit)
+
+
+class ChannelCards:
+    """Built once, and then shown as often as something is new; ``address`` is that of a channel's page."""
+
+    def __init__(
+        self, channels: tuple[Channel, ...], chosen: Channel | None, address: Callable[[str], str]
+    ) -> None:
+        self._problem = ui.label().classes("missing").props('role="status"')
+        self._problem.set_visibility(False)
+        self._units = {each.name: each.unit for each in channels}
+        self._left_out = ui.label().classes("missing")
+        self._cards: dict[str, tuple[ui.label, ui.label, ui.label]] = {}
+        self._place = ui.element("div").classes("channels")
+        for each in channels:
+            with self._place, ui.link(target=address(each.name)) as link:
+                link.classes("channel here" if each == chosen else "channel")
+                self._add(each.name)
+
+    def _add(self, name: str) -> None:
+        with ui.element("div").classes("line now"):
+            value = ui.label().classes("value")
+            bars = ui.label().classes("bars").props('aria-hidden="true"')
+        ui.label(name).classes("name")
+        self._cards[name] = (value, bars, ui.label().classes("state"))
+
+    def show(
+        self,
+        known: Mapping[str, Mapping[str, Any]],
+        live: Mapping[str, Shown],
+        problem: str | None,
+        now_s: float,
+    ) -> None:
+        """``known`` are rows of ``presence`` by channel; a live reading that is as new comes first.
+
+        A channel that has no statistics yet is shown where it is live.
+        """
+        self._problem.set_text(f"Live values stand still: {problem}" if problem else "")
+        self._problem.set_visibility(problem is not None)
+        new = sorted(live.keys() - self._cards.keys())
+        room = max(0, MOST_CHANNELS - len(self._cards))
+        left_out = f"{len(new) - room:,} live channels have no card: fieldgate watch shows them."
+        self._left_out.set_text(left_out if len(new) > room else "")
+        self._left_out.set_visibility(len(new) > room)
+        for name in new[:room]:
+            with self._place, ui.element("div").classes("channel"):
+                self._add(name)
+        for name, (value, bars, state) in self._cards.items():
+            row, now = known.get(name, {}), live.get(name)
+            if now is not None and now.reading.time_us // 1000 >= (row.get("last_at") or 0):
+                reading = now.reading
+                word = QUALITIES.get(reading.quality, "not evaluated")
+                reasons = f" ({', '.join(reading.reasons)})" if reading.reasons else ""
+                value.set_text(_shown(reading.value, reading.unit))
+                bars.set_text(sparkline(now.values[-_BARS:]))
+                state.set_text(f"{word}{reasons}, {ago(now_s - reading.time_us / 1e6)}")
+            else:
+                word = row.get("state", "unknown")
+                value.set_text(_shown(row.get("last_value"), self._units.get(name, "")))
+                bars.set_text("")
+                state.set_text(word if row else _NEVER)
+            state.classes(replace=f"state {word.replace(' ', '_')}")
+
 
 _SPANS: Final = (
     ("1 h", 1 / 24),
@@ -73,7 +155,7 @@ class _Read:
     @property
     def bands(self) -> dict[str, Any]:
         """What is marked of the channel, for its chart."""
-        return over_time.marked(of_channel(self.marks, self.view.channel.name), self.view.span.end_ms)
+        return charts.marked(of_channel(self.marks, self.view.channel.name), self.view.span.end_ms)
 
 
 def _read(reader: LakeReader, request: Request, book: MarkBook) -> _Read:
@@ -230,8 +312,8 @@ class _Zoom:
         self._drawn = seen
         if not is_open(self._chart.chart):
             return
-        data: list[dict[str, Any]] = [{"data": each} for each in over_time.series_data(frame)]
-        data[over_time.VALUE]["markArea"] = self.read.bands
+        data: list[dict[str, Any]] = [{"data": each} for each in charts.series_data(frame)]
+        data[charts.VALUE]["markArea"] = self.read.bands
         self._chart.chart.run_chart_method(
             "setOption", about_series(self.read.view, frame, {"series": data}, begin, end)
         )
@@ -287,8 +369,8 @@ def _spans(view: View, request: Request, path: str) -> None:
     span = view.span
     for name, days in _SPANS:
         begin = moment(view.mast.end_ms - round(days * DAY_MS), "%Y-%m-%dT%H:%M")
-        is_here = request.end is None and (request.begin == begin or (request.begin is None and days == 7))
-        ui.link(name, request.address(path, from_=begin, to=None)).classes("here" if is_here else "")
+        is_current = request.end is None and (request.begin == begin or (request.begin is None and days == 7))
+        ui.link(name, request.address(path, from_=begin, to=None)).classes("here" if is_current else "")
     jump: Callable[[str], str] = lambda name: (  # noqa: E731
         "(e) => { const at = new URL(location.href); at.searchParams.set('"
         + name
@@ -298,8 +380,8 @@ def _spans(view: View, request: Request, path: str) -> None:
         day = ui.element("input").props(f'type=date value={moment(at, "%Y-%m-%d")} aria-label="{name}, UTC"')
         day.on("change", js_handler=jump(name))
     for name, marks in (("with marked periods", None), ("without", "without")):
-        is_here = request.is_clean == (marks is not None)
-        ui.link(name, request.address(path, marks=marks)).classes("here" if is_here else "")
+        is_current = request.is_clean == (marks is not None)
+        ui.link(name, request.address(path, marks=marks)).classes("here" if is_current else "")
     ui.label(
         f"{moment(span.begin_ms)} to {moment(span.end_ms)} UTC, {span.interval_s / 60:g}-minute statistics"
     ).classes("soft")

@@ -18,17 +18,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cloud.config import CloudConfig
 from cloud.dashboard.audience import Audience
+from cloud.dashboard.behind import EVERY_S, Behind, behind_card
 from cloud.dashboard.commands import CommandSender
 from cloud.dashboard.fleet_page import Look, fleet_page
 from cloud.dashboard.frame import moment
 from cloud.dashboard.lists import lists_page
 from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
 from cloud.dashboard.mast_page import Sources, mast_page
-from cloud.dashboard.overview.behind import EVERY_S, Behind, behind_card
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import Request, open_view
 from cloud.errors import CloudError
-from cloud.masts.numbers import CHARTS, series
-from cloud.masts.reading import Frame, LakeReader
+from cloud.lake.numbers import CHARTS, series
+from cloud.lake.reader import Frame, LakeReader
 from cloud.values import no_formula
 
 LOOK_EVERY_S: Final = 2.0

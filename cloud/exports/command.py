@@ -13,14 +13,23 @@ from typing import Any, Final, Protocol
 import duckdb
 from deltalake.exceptions import DeltaError
 
+from cloud.command_line import OK
 from cloud.errors import CloudError
-from cloud.exports.columns import TIME, Export, batches, columns_of
-from cloud.exports.files import CsvFile, ParquetFile, Toa5File, write_columns
+from cloud.exports.files import (
+    TIME,
+    CsvFile,
+    Export,
+    ParquetFile,
+    Toa5File,
+    batches,
+    columns_of,
+    write_columns,
+)
 from cloud.exports.iea43 import describe
+from cloud.lake.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, records_in_force, within
 from cloud.lake.query import add_lake, named_lakes
+from cloud.lake.reader import LakeReader, Missing
 from cloud.lake.tables import LakeError, Lakes, LazyLakes
-from cloud.masts.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, records_in_force, within
-from cloud.masts.reading import LakeReader, Missing
 from cloud.values import installed_version, interval_s
 from cloud.whole_files import whole_files
 
@@ -48,12 +57,11 @@ class _DataFile(Protocol):
     def close(self) -> None: ...
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
-        prog="fieldgate export",
-        description="A mast's statistics as files for other programs, a row for each interval, without what "
-        "the cleaning log marks and without values of open intervals or of less than half of the samples.",
+    arguments.description = (
+        "A mast's statistics as files for other programs, a row for each interval, without what "
+        "the cleaning log marks and without values of open intervals or of less than half of the samples."
     )
     arguments.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
     arguments.add_argument(
@@ -80,7 +88,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--organisation", metavar="NAME", help="for iea43 (default: the site's owner)")
     arguments.add_argument("--force", action="store_true", help="replace files that are there")
     add_lake(arguments)
-    return arguments
 
 
 def _formats(text: str) -> list[str]:
@@ -97,15 +104,10 @@ def _interval(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def run(argv: Sequence[str]) -> int:
-    """Writes the files, prints their paths; exit status 1 on an error, which goes to stderr in one line."""
-    options = parser().parse_args(argv)
-    try:
-        write_export(options, datetime.now(UTC))
-    except CloudError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    return 0
+def run(options: argparse.Namespace) -> int:
+    """Writes the files and prints their paths. Raises CloudError."""
+    write_export(options, datetime.now(UTC))
+    return OK
 
 
 def write_export(options: argparse.Namespace, now: datetime) -> None:
@@ -209,9 +211,9 @@ def _check_units(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -
         raise CloudError(f"{rows[0][0]} is {units} UTC: export these times apart, by --from and --to")
 
 
-def _moment_ms(option: str, text: str | None, offset_min: int, otherwise: int) -> int:
+def _moment_ms(option: str, text: str | None, offset_min: int, default: int) -> int:
     if text is None:
-        return otherwise
+        return default
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from cloud.errors import CloudError
-from cloud.exports.columns import Column, Export
-from cloud.masts.mast import Channel
+from cloud.exports.files import Column, Export
+from cloud.lake.mast import Channel
 from cloud.wire.quantities import QUANTITIES
 
 VERSION: Final = "1.2.0-2023.01"
@@ -26,7 +26,7 @@ _SENSORS: Final = {
 }  # fmt: skip
 
 Record = dict[str, Any]
-"""A calibration record with all its ``spans`` (``cloud.masts.mast.in_force``)."""
+"""A calibration record with all its ``spans`` (``cloud.lake.mast.in_force``)."""
 _Spell = tuple[int, int | None, Record]
 """A record in force: milliseconds since 1970 from and to; None: it still is."""
 

@@ -7,31 +7,27 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cloud.errors import CloudError
+from cloud.command_line import OK, USAGE, fail
 from cloud.importing.guess import guessed
 from cloud.importing.importer import Importer, Outcome, day_of
 from cloud.importing.lines import header_of
 from cloud.importing.logger_file import Rows
-from cloud.importing.mapping import Mapping, load_mapping
-from cloud.importing.presets import FOLDER, described
+from cloud.importing.mapping import FOLDER, Mapping, described, load_mapping
 from cloud.importing.tables import LakeTables
 from cloud.importing.values import converted, figures_of
 from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.tables import LakeError
-from cloud.toml_problems import ConfigError
 from cloud.wire.reading_records import GATEWAY_ID
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
-        prog="fieldgate import",
-        description="Other loggers' CSV and TOA5 into a lake, by a mapping: statistics, or single readings.",
+    arguments.description = (
+        "Other loggers' CSV and TOA5 into a lake, by a mapping: statistics, or single readings."
     )
     arguments.add_argument(
         "files", type=Path, nargs="*", metavar="FILE", help="CSV or TOA5, also .gz and .zip"
@@ -55,7 +51,6 @@ def parser() -> argparse.ArgumentParser:
         help="what was imported before, of this file or its times, gives way",
     )
     arguments.add_argument("--json", action="store_true", help="for programs")
-    return arguments
 
 
 _OPTIONS: Final = {
@@ -72,50 +67,48 @@ def _mast(text: str) -> str:
     return text
 
 
-def run(argv: Sequence[str]) -> int:
-    """Imports the files one by one; exit status 1 on an error, which goes to stderr."""
-    options = parser().parse_args(argv)
-    if not options.files and options.guess is None:
-        parser().error("FILE is missing")
+def run(options: argparse.Namespace) -> int:
+    """Imports the files one by one. Raises CloudError, ConfigError."""
+    if options.guess is not None:
+        sys.stdout.write(guessed(options.guess))
+        return OK
+    if not options.files:
+        return fail("FILE is missing", USAGE)
     outcomes: list[Outcome] = []
     try:
-        if options.guess is not None:
-            sys.stdout.write(guessed(options.guess))
-            return 0
-        lakes = named_lakes(options)
-        if len(lakes) != 1:
-            raise LakeError(f"--lake is missing: one of {', '.join(lakes)}")
-        ((uri, store),) = lakes.values()
-        tables, now_us = LakeTables(uri, store), time.time_ns() // 1000
-        given = {
-            "gateway": options.mast,
-            **{name: vars(options)[name] for name in (each.replace("-", "_") for each in _OPTIONS)},
-        }
-        given = {name: value for name, value in given.items() if value is not None}
-        path = options.mapping or FOLDER / f"{options.preset}.toml"
-        for file in options.files:
-            mapping = load_mapping(path, partial(header_of, file), given)
-            gateway = mapping.file.gateway
-            importer = Importer(mapping, tables, gateway, now_us, replaces=options.replace)
-            rows = importer.read(file)
-            if options.check:
-                sys.stdout.write(_preview(mapping, rows))
-            else:
-                outcomes.append(importer.write(rows))
-                if not options.json:
-                    sys.stdout.write(_words(outcomes[-1], gateway))
-                    sys.stdout.flush()
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    except CloudError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
+        _import(options, outcomes)
     finally:
+        # After an error too: what was imported before it stays.
         if options.json and not options.check:
             json.dump([vars(outcome) for outcome in outcomes], sys.stdout)
             sys.stdout.write("\n")
-    return 0
+    return OK
+
+
+def _import(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
+    lakes = named_lakes(options)
+    if len(lakes) != 1:
+        raise LakeError(f"--lake is missing: one of {', '.join(lakes)}")
+    ((uri, store),) = lakes.values()
+    tables, now_us = LakeTables(uri, store), time.time_ns() // 1000
+    given = {
+        "gateway": options.mast,
+        **{name: vars(options)[name] for name in (each.replace("-", "_") for each in _OPTIONS)},
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    path = options.mapping or FOLDER / f"{options.preset}.toml"
+    for file in options.files:
+        mapping = load_mapping(path, partial(header_of, file), given)
+        gateway = mapping.file.gateway
+        importer = Importer(mapping, tables, gateway, now_us, replaces=options.replace)
+        rows = importer.read(file)
+        if options.check:
+            sys.stdout.write(_preview(mapping, rows))
+        else:
+            outcomes.append(importer.write(rows))
+            if not options.json:
+                sys.stdout.write(_words(outcomes[-1], gateway))
+                sys.stdout.flush()
 
 
 def _words(outcome: Outcome, gateway: str) -> str:

@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from cloud.importing import times
 from cloud.importing.lines import CAMPBELL, FileError, opened, split
-from cloud.importing.mapping import File
-from cloud.importing.units import into, known
+from cloud.importing.mapping import File, into, known
 from cloud.wire.quantities import QUANTITIES
 
 _KNOWN: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -19,8 +19,7 @@ import pyarrow.dataset as ds
 
 from cloud.importing.logger_file import BadLine, Rows, read_rows
 from cloud.importing.mapping import Channel, Mapping as FileMapping
-from cloud.importing.provenance import Provenance
-from cloud.importing.records import Span, moment_of
+from cloud.importing.provenance import Provenance, Span, moment_of
 from cloud.importing.tables import QUARANTINE, READINGS, STATISTICS, LakeTables
 from cloud.importing.values import (
     Interval,
@@ -43,7 +42,7 @@ _ROWS: Final = 4_500
 """Rows of a file whose channels are made one after the other: of ten minutes a month."""
 _FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
 _VALUES: Final = ("avg", "min", "max", "sd", "gust", "sum")
-"""By which two imports of an interval are told apart, as they stand in Interval."""
+"""The columns by which two imports of an interval are compared, as they stand in Interval."""
 _FIRST_VALUE: Final = Interval._fields.index(_VALUES[0])
 
 

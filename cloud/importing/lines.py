@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from cloud.errors import CloudError
-from cloud.importing.mapping import File
-from cloud.importing.presets import column_of
+from cloud.importing.mapping import File, column_of
 
 LONGEST: Final = 1 << 16
 """Bytes of a line."""

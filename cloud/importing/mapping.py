@@ -9,7 +9,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping as Values
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping as Values
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from cloud.importing import presets, times
-from cloud.importing.units import Scale, into, known
+from cloud.importing import times
 from cloud.toml_models import Table
 from cloud.toml_problems import ConfigError, KeyPath, nearest, quote, unknown_key
 from cloud.toml_source import TomlSource
@@ -27,6 +27,96 @@ from cloud.values import duration_s, interval_s
 from cloud.wire.channel_records import MAX_LABEL
 from cloud.wire.quantities import QUANTITIES, Kind, Quantity, unit_problem
 from cloud.wire.reading_records import GATEWAY_ID
+
+FOLDER: Final = Path(__file__).with_name("preset_files")
+_PLACE: Final = re.compile(r"\\\*|\\\{(\w+)\\\}")
+_HEIGHT: Final = r"\d+(?:\.\d+)?"
+_WORD: Final = r"[^_,()\[\] ]*"
+
+
+def described() -> dict[str, str]:
+    """What each preset is for, by its name."""
+    return {
+        path.stem: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        for path in sorted(FOLDER.glob("*.toml"))
+    }
+
+
+def preset(name: str) -> dict[str, Any]:
+    """A preset's mapping, as TOML has it. Raises OSError where there is none of that name."""
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def column_of(wanted: str, names: Collection[str]) -> str:
+    """The column that is meant; ``wanted`` itself where none or several may be."""
+    found = [] if wanted in names else [name for name in names if _pattern(wanted).fullmatch(name)]
+    return found[0] if len(found) == 1 else wanted
+
+
+def fitted(
+    tables: Iterable[tuple[KeyPath, dict[str, Any]]], figures: Collection[str], names: Collection[str]
+) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """The ``[[channel]]`` tables of a preset that a file with these columns has, by its own names."""
+    for at, table in tables:
+        main = str(table.get("avg", table.get("sum")))
+        matches = [found for name in names if (found := _pattern(main).fullmatch(name))]
+        for found in [None] if main in names else matches:
+            words = {} if found is None else found.groupdict()
+            made = dict(table)
+            for key in ("sensor", *figures):
+                for word, text in words.items():
+                    given = re.sub(r"[^\w-]", "-", text, flags=re.ASCII) if key == "sensor" else text
+                    made |= {key: made[key].replace(f"{{{word}}}", given)} if key in made else {}
+            if "height" in words:
+                made["height_m"] = float(words["height"])
+            columns = {key: column_of(made[key], names) for key in figures if key in made}
+            there = {key: name for key, name in columns.items() if name in names}
+            if "*" not in main or len(matches) == 1 or words:
+                yield at, {key: value for key, value in made.items() if key not in figures} | there
+
+
+def _pattern(column: str) -> re.Pattern[str]:
+    def place(found: re.Match[str]) -> str:
+        word = found[1]
+        return f"(?P<{word}>{_HEIGHT if word == 'height' else _WORD})" if word else ".*"
+
+    return re.compile(_PLACE.sub(place, re.escape(column)))
+
+
+Scale = tuple[float, float]
+"""Slope and offset: a value in the lake's unit is slope · value + offset."""
+
+_TO: Final[dict[str, dict[str, Scale]]] = {
+    "m/s": {"km/h": (1 / 3.6, 0.0), "kn": (1852 / 3600, 0.0), "mph": (0.44704, 0.0)},
+    "Cel": {
+        "degC": (1.0, 0.0), "deg C": (1.0, 0.0), "°C": (1.0, 0.0), "C": (1.0, 0.0), "K": (1.0, -273.15),
+        "degF": (5 / 9, -160 / 9), "°F": (5 / 9, -160 / 9),
+    },
+    "kPa": {
+        "hPa": (0.1, 0.0), "mbar": (0.1, 0.0), "Pa": (0.001, 0.0), "bar": (100.0, 0.0),
+        "mmHg": (0.133322387415, 0.0), "inHg": (3.386389, 0.0),
+    },
+    "%RH": {"%": (1.0, 0.0), "1": (100.0, 0.0)},
+    "deg": {"°": (1.0, 0.0), "degree": (1.0, 0.0), "degrees": (1.0, 0.0)},
+    "W/m2": {"W/m^2": (1.0, 0.0), "W/m²": (1.0, 0.0), "kW/m2": (1000.0, 0.0)},
+    "mm": {"in": (25.4, 0.0), "inch": (25.4, 0.0)},
+    "V": {"mV": (0.001, 0.0), "Volts": (1.0, 0.0)},
+    "A": {"mA": (0.001, 0.0)},
+    "W": {"kW": (1000.0, 0.0)},
+    "kW.h": {"kWh": (1.0, 0.0), "Wh": (0.001, 0.0), "W.h": (0.001, 0.0), "MWh": (1000.0, 0.0)},
+}  # fmt: skip
+"""The scales by the lake's unit; both of two signs for one unit."""
+
+
+def into(unit: str, given: str) -> Scale | None:
+    """Returns the scale from ``given`` to ``unit``; None where it isn't known."""
+    return (1.0, 0.0) if given == unit else _TO.get(unit, {}).get(given)
+
+
+def known(unit: str) -> list[str]:
+    """The units that become this one."""
+    return [unit, *_TO.get(unit, {})]
+
 
 _OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)")
 
@@ -257,7 +347,7 @@ def load_mapping(
     source = _Source(path)
     if not source.usable:
         raise ConfigError(tuple(source.problems))
-    known = presets.preset(path.stem) if path.parent == presets.FOLDER else _with_preset(source)
+    known = preset(path.stem) if path.parent == FOLDER else _with_preset(source)
     for name in source.raw:
         if name not in ("file", "site", "channel"):
             source.error((name,), *unknown_key(name, ("file", "site", "channel"), what="section"))
@@ -270,9 +360,9 @@ def load_mapping(
     names: Collection[str] = ()
     if known and file is not None:
         names = columns(file)
-        file = file.model_copy(update={"time": [presets.column_of(each, names) for each in file.times]})
+        file = file.model_copy(update={"time": [column_of(each, names) for each in file.times]})
     if known and source.raw["channel"] == known["channel"]:
-        tables = list(presets.fitted(tables, FIGURES, names))
+        tables = list(fitted(tables, FIGURES, names))
     found = [(at, source.model(Channel, table, at)) for at, table in tables]
     channels = [(at, channel) for at, channel in found if channel is not None]
     if not tables and not source.errors():
@@ -295,10 +385,10 @@ def _with_preset(source: _Source) -> dict[str, Any]:
     if not isinstance(own, dict) or "preset" not in own:
         return {}
     name = own.pop("preset")
-    if name not in (there := list(presets.described())):
+    if name not in (there := list(described())):
         source.error(("file", "preset"), *unknown_key(str(name), there, what="preset"))
         return {}
-    known = presets.preset(name)
+    known = preset(name)
     source.raw["file"] = known["file"] | own
     source.raw.setdefault("channel", known["channel"])
     return known

@@ -49,7 +49,7 @@ def _schema(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """A table's columns and storage, as in ``spark_jobs.schemas``; ``key`` is what rows are merged by."""
+    """A table's columns and storage, as in the jobs' ``schemas``; ``key`` is what rows are merged by."""
 
     name: str
     schema: Any

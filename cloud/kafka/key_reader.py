@@ -93,7 +93,7 @@ class KeyReader(Reader):
     def _begin(self) -> None:
         """Join the group, and begin behind what another member has claimed."""
         if self._group is None:
-            super()._begin()
+            self._consumer.assign(list(self._assigned))
             return
         joined: list[bool] = []
 
@@ -119,7 +119,7 @@ class KeyReader(Reader):
                 log.warning("event=commands.unguarded group=%s remedy=provision_gateway_again", self._group)
                 self._group = None
                 self._consumer.unsubscribe()
-                super()._begin()
+                self._consumer.assign(list(self._assigned))
                 return
             if self._refused or time.monotonic() > until_s:
                 raise KafkaException((*self._refused, KafkaError(KafkaError._TIMED_OUT))[0])

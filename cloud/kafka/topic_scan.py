@@ -1,4 +1,7 @@
-"""Reads topics once, from their beginning up to where they ended at the start, and books what is in them."""
+"""Reads Kafka for people and commands: whole topics once, what arrives from now on, and how much there is.
+
+The readers belong to no group and commit nothing. The daemon's own are in ``cloud.kafka.reader``.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,28 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # no __all__
 
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, first_metadata
-from cloud.kafka.run_accounts import Books
-from cloud.wire.avro_readings import NO_SCHEMAS
+from cloud.wire.avro_readings import NO_SCHEMAS, UnknownSchema, plain
 from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC
+from cloud.wire.reading_records import RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC, Reading, parse_reading
+from cloud.wire.run_records import RunRecord
 from cloud.wire.site_records import SITES_TOPIC, SiteRecord, parse_site
 
 log = logging.getLogger(__name__)
@@ -25,100 +38,58 @@ log = logging.getLogger(__name__)
 _BATCH: Final = 1000
 _POLL_S: Final = 0.2
 _SILENCE_S: Final = 30.0
-_REPLAYED: Final = ("replayed", b"1")
+_MOST: Final = 2000
+"""Readings that are passed to a watching person at once."""
+_TIMEOUT_S: Final = 3.0
+_OLDEST_WITHIN_S: Final = 2.0
+_SMALL: Final = {"queued.max.messages.kbytes": "1024", "fetch.message.max.bytes": "16384"}
+"""For one record of each partition; a larger record Kafka sends all the same."""
 
-Revised = ChannelRecord | SiteRecord
-REVISED: Final[Mapping[str, Callable[[bytes], Revised]]] = {
+Compacted = RunRecord | ChannelRecord | SiteRecord
+COMPACTED: Final[Mapping[str, Callable[[bytes], Compacted]]] = {
+    RUNS_TOPIC: RunRecord.from_json,
     CHANNELS_TOPIC: parse_channel,
     SITES_TOPIC: parse_site,
 }
-"""The topics of whose keys the record with the highest revision counts, and how one is parsed."""
+"""The topics in which Kafka keeps each key's last record, and how a record is parsed."""
 
-Book = Callable[[str, Message], None]
+Receive = Callable[[str, Message], None]
 """Called with each record and its topic, without the prefix."""
-Progress = Callable[[int, int], None]
-"""Called with the number of records read, and the highest number there can be."""
 
 
-def read_books(
-    bootstrap_servers: str,
-    *,
-    gateway: str | None = None,
-    topics: Iterable[str] | None = None,
-    properties: Mapping[str, str] | None = None,
-    prefix: str = "",
-    timeout_s: float = 10.0,
-    progress: Progress = lambda read, total: None,
-    runs_only: bool = False,
-    schemas: Mapping[int, str] = NO_SCHEMAS,
-) -> Books:
-    """Everything the accounts need. Raises CloudError.
-
-    ``topics`` are the reading topics, by default all ``mqtt.…`` but ``mqtt.raw``, and those that run records
-    name, of those with ``prefix``. ``properties`` are librdkafka's (security, mostly). ``timeout_s`` is for
-    the first answer. ``runs_only`` reads no more than the run records. ``schemas`` are those of
-    readings in Avro.
-    """
-    books = Books(gateway, schemas)
-    with open_scan(bootstrap_servers, properties, timeout_s, prefix) as scan:
-        known = scan.topics()
-        # The run records first: what they report as arrived is then before the ends of the other topics.
-        scan.read([RUNS_TOPIC] if RUNS_TOPIC in known else [], _booker(books, ()), lambda *_: None)
-        if runs_only:
-            return books
-        named = {topic for topic in books.reading_topics if not topic.startswith(("gateway.", "__"))}
-        wanted = sorted((reading_topics(known) | named if topics is None else set(topics)) & known)
-        letters = [DEAD_LETTER_TOPIC] if DEAD_LETTER_TOPIC in known else []
-        for topic in scan.read([*letters, *wanted], _booker(books, set(wanted)), progress):
-            books.truncated(topic)
-    return books
+def rank(record: Compacted) -> tuple[int, ...]:
+    """Returns a rank that grows with each record of one key."""
+    return record.reach if isinstance(record, RunRecord) else (record.revision,)
 
 
-def read_revised(
+def read_furthest(
     bootstrap_servers: str,
     *,
     properties: Mapping[str, str] | None = None,
     prefix: str = "",
     timeout_s: float = 10.0,
-) -> dict[tuple[str, bytes], Revised]:
-    """Returns the record that counts by topic (of ``REVISED``) and key. Raises CloudError.
+) -> dict[tuple[str, bytes], tuple[int, ...]]:
+    """Returns the highest rank that Kafka has, by topic (of ``COMPACTED``) and key. Raises CloudError.
 
-    What is no record is passed over.
+    Records that can't be parsed are ignored.
     """
-    found: dict[tuple[str, bytes], Revised] = {}
+    found: dict[tuple[str, bytes], tuple[int, ...]] = {}
 
-    def book(topic: str, message: Message) -> None:
+    def receive(topic: str, message: Message) -> None:
         place = topic, message.key() or b""
         try:
-            record = REVISED[place[0]](message.value() or b"")
+            found[place] = max(rank(COMPACTED[topic](message.value() or b"")), found.get(place, ()))
         except InvalidFields:
             return
-        if place not in found or record.revision >= found[place].revision:
-            found[place] = record
 
     with open_scan(bootstrap_servers, properties, timeout_s, prefix) as scan:
-        scan.read(sorted(REVISED.keys() & scan.topics()), book, lambda *_: None)
+        scan.read(sorted(COMPACTED.keys() & scan.topics()), receive)
     return found
 
 
 def reading_topics(known: Iterable[str]) -> set[str]:
     """Those of them that have readings."""
     return {name for name in known if name.startswith(READING_TOPIC_PREFIX) and name != RAW_TOPIC}
-
-
-def _booker(books: Books, reading_topics: Iterable[str]) -> Book:
-    readings = frozenset(reading_topics)
-
-    def book(topic: str, message: Message) -> None:
-        value = message.value() or b""
-        if topic in readings:
-            books.take_reading(topic, value, replayed=_REPLAYED in (message.headers() or ()))
-        elif topic == RUNS_TOPIC:
-            books.take_run(topic, value, message.timestamp()[1])
-        else:
-            books.take_letter(topic, value)
-
-    return book
 
 
 @contextmanager
@@ -145,7 +116,7 @@ def open_consumer(
     settings: dict[str, object] = {
         **properties,
         "bootstrap.servers": bootstrap_servers,
-        "group.id": f"fieldgate-accounting-{uuid.uuid4().hex}",
+        "group.id": f"fieldgate-scan-{uuid.uuid4().hex}",
         "enable.auto.commit": False,
         "enable.partition.eof": ends,
         "auto.offset.reset": "earliest",
@@ -160,7 +131,7 @@ def open_consumer(
 
 
 class Scan:
-    """A consumer that belongs to no group and commits nothing; of the topics with a prefix, without it."""
+    """Reads topics whose names begin with ``prefix``; names are without it everywhere else."""
 
     def __init__(
         self, bootstrap_servers: str, properties: dict[str, str], timeout_s: float, prefix: str
@@ -187,10 +158,9 @@ class Scan:
                 raise CloudError(f"Kafka at {self._servers} forbids {runs}: allow Describe and Read")
         return {name[len(self._prefix) :] for name in found.topics if name.startswith(self._prefix)}
 
-    def read(self, topics: list[str], book: Book, progress: Progress) -> list[str]:
-        """Book each message up to the end of now; the topics whose oldest messages are deleted already."""
+    def read(self, topics: list[str], receive: Receive) -> None:
+        """Passes on each message up to where its partition ends now."""
         ends: dict[tuple[str, int], int] = {}
-        truncated: set[str] = set()
         total = read = 0
         known = self._consumer.list_topics(timeout=self._timeout_s).topics
         for topic in topics:
@@ -198,8 +168,6 @@ class Scan:
             for partition in known[full].partitions:
                 place = TopicPartition(full, partition, OFFSET_BEGINNING)
                 begin, end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
-                if begin > 0:
-                    truncated.add(topic)
                 if begin < end:
                     ends[full, partition] = end
                     total += end - begin
@@ -222,21 +190,207 @@ class Scan:
                     continue
                 read += 1
                 if (message.offset() or 0) < ends[place_read]:
-                    book(place_read[0].removeprefix(self._prefix), message)
+                    receive(place_read[0].removeprefix(self._prefix), message)
                 if (message.offset() or 0) + 1 >= ends[place_read]:
                     del ends[place_read]
             if messages:
                 received_s = time.monotonic()
-                progress(read, total)
             elif time.monotonic() > received_s + _SILENCE_S:
                 raise CloudError(
                     f"Kafka at {self._servers} has sent nothing for {_SILENCE_S:g} s; "
                     f"{read} of {total} records read"
                 )
-        progress(total, total)
         self._consumer.unassign()
-        return sorted(truncated)
 
     def close(self) -> None:
         """Leave."""
         self._consumer.close()
+
+
+class Tail:
+    """One thread uses it. Each call raises CloudError.
+
+    ``refused`` counts records that are no readings, ``unknown`` those in Avro by no schema of ``schemas``.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        properties: Mapping[str, str],
+        since_s: float,
+        timeout_s: float,
+        schemas: Mapping[int, str] = NO_SCHEMAS,
+        prefix: str = "",
+    ) -> None:
+        self._schemas = schemas
+        self._servers = bootstrap_servers
+        self._errors: list[KafkaError] = []
+        self.refused = self.unknown = 0
+        self._consumer: Consumer = open_consumer(bootstrap_servers, properties, self._errors)
+        try:
+            found = first_metadata(
+                self._consumer, self._errors, bootstrap_servers, dict(properties), timeout_s
+            ).topics
+            from_ms = round((time.time() - since_s) * 1000)
+            places = [
+                TopicPartition(topic, partition, from_ms)
+                for topic in sorted(found)
+                if topic.startswith(prefix) and reading_topics((topic[len(prefix) :],))
+                for partition in found[topic].partitions
+            ]
+            if not places:
+                raise CloudError(f"Kafka at {bootstrap_servers} has no topic of readings, {prefix}mqtt.…")
+            begins = self._consumer.offsets_for_times(places, timeout=timeout_s)
+            for place in begins:
+                place.offset = place.offset if place.offset >= 0 else OFFSET_END
+            self._consumer.assign(begins)
+        except (KafkaException, NoAnswer) as error:
+            self.close()
+            raise CloudError(f"no answer from Kafka at {bootstrap_servers}: {error}") from error
+
+    def read(self, timeout_s: float) -> list[tuple[Reading, int]]:
+        """What has come, at the latest after so long; with Kafka's time, microseconds since the epoch."""
+        found = []
+        messages = self._consumer.consume(_MOST, timeout=timeout_s)
+        if any(message.error() is None for message in messages):
+            self._errors.clear()
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise CloudError(f"Kafka at {self._servers} forbids {message.topic()}: allow Read")
+                continue
+            try:
+                value = plain(message.value() or b"", self._schemas)
+                received_us = message.timestamp()[1] * 1000
+                # The jobs have it so too: else one of the future would be the newest until then.
+                found.append((parse_reading(value, received_us), received_us))
+            except UnknownSchema:
+                self.unknown += 1
+            except InvalidFields:
+                self.refused += 1
+        return found
+
+    @property
+    def problem(self) -> str | None:
+        """Kafka's last complaint since a record came, None where there was none."""
+        return self._errors[-1].str() if self._errors else None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no broker could be reached since a record came."""
+        return any(each.code() == KafkaError._ALL_BROKERS_DOWN for each in self._errors)
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
+
+
+class EndOffsets:
+    """Requests from one cluster the ends of its topics, again and again. One thread at a time."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        # An outage is reported by the exception; librdkafka would repeat it on stderr several times a second.
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=log)
+
+    def by_topic(self) -> dict[str, int]:
+        """Sum of end offsets over each topic's partitions. Raises CloudError."""
+        try:
+            topics = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+            partitions = [
+                TopicPartition(name, partition)
+                for name, topic in topics.items()
+                if not name.startswith("__")
+                for partition in topic.partitions
+            ]
+            ends = dict.fromkeys((partition.topic for partition in partitions), 0)
+            if partitions:
+                latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+                wanted = dict.fromkeys(partitions, latest)
+                for partition, answer in self._admin.list_offsets(wanted, request_timeout=_TIMEOUT_S).items():
+                    ends[partition.topic] += answer.result(timeout=2 * _TIMEOUT_S).offset
+        except (KafkaException, TimeoutError) as error:
+            raise CloudError(str(error)) from error
+        return ends
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What a reader hasn't read: records, and the oldest one's age in seconds; None where it didn't come.
+
+    There are at most so many in compacted topics. ``is_oldest``: each partition's first came in time, or
+    there may be an older one. ``unseen`` are topics that Kafka doesn't show.
+    """
+
+    records: int
+    oldest_s: float | None
+    is_oldest: bool = True
+    unseen: tuple[str, ...] = ()
+
+
+def unread(
+    bootstrap_servers: str,
+    properties: Mapping[str, str],
+    readers: Mapping[str, Mapping[str, Mapping[int, int]]],
+    timeout_s: float = _TIMEOUT_S,
+) -> dict[str, Unread]:
+    """What each reader hasn't read, by its next offset of each topic and partition. Raises CloudError.
+
+    A partition that a reader doesn't name is new to it, so that it has read nothing of it.
+    """
+    errors: list[KafkaError] = []
+    with closing(open_consumer(bootstrap_servers, {**properties, **_SMALL}, errors)) as consumer:
+        try:
+            found = first_metadata(consumer, errors, bootstrap_servers, properties, timeout_s).topics
+            bounds = {
+                (topic, partition): consumer.get_watermark_offsets(
+                    TopicPartition(topic, partition), timeout=timeout_s
+                )
+                for topic in dict.fromkeys(topic for positions in readers.values() for topic in positions)
+                if topic in found
+                for partition in found[topic].partitions
+            }
+            return {reader: _unread(consumer, positions, bounds) for reader, positions in readers.items()}
+        except (KafkaException, NoAnswer) as error:
+            raise CloudError(f"no answer from Kafka at {bootstrap_servers}: {error}") from error
+
+
+def _unread(
+    consumer: Consumer,
+    positions: Mapping[str, Mapping[int, int]],
+    bounds: Mapping[tuple[str, int], tuple[int, int]],
+) -> Unread:
+    records, places = 0, []
+    for (topic, partition), (begin, end) in bounds.items():
+        if topic in positions:
+            # What Kafka has deleted since can't be read any more.
+            first = max(begin, positions[topic].get(partition, 0))
+            records += max(0, end - first)
+            if end > first:
+                places.append(TopicPartition(topic, partition, first))
+    seen = {topic for topic, _ in bounds}
+    return Unread(records, *_oldest_s(consumer, places), tuple(sorted(positions.keys() - seen)))
+
+
+def _oldest_s(consumer: Consumer, places: list[TopicPartition]) -> tuple[float | None, bool]:
+    """Age of the oldest record that is first in its partition, 0 without any; whether all came in time."""
+    if not places:
+        return 0.0, True
+    consumer.assign(places)
+    waiting = {(place.topic, place.partition) for place in places}
+    oldest_ms: list[int] = []
+    deadline_s = time.monotonic() + _OLDEST_WITHIN_S
+    while waiting and (left_s := deadline_s - time.monotonic()) > 0:
+        message = consumer.poll(left_s)
+        if message is None or message.error() is not None:
+            continue
+        place = str(message.topic()), int(message.partition() or 0)
+        if place in waiting:
+            waiting.remove(place)
+            oldest_ms.append(message.timestamp()[1])
+            consumer.pause([TopicPartition(*place)])
+    # Else they stay so for the next reader.
+    consumer.resume(places)
+    consumer.unassign()
+    age_s = max(0.0, time.time() - min(oldest_ms) / 1000) if oldest_ms else None
+    return age_s, not waiting

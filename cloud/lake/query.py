@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 from deltalake.exceptions import DeltaError
 
+from cloud.command_line import OK, fail
 from cloud.config import CloudConfig, StoreConfig, load
 from cloud.errors import CloudError
 from cloud.lake.answers import rows_of, write_all, write_csv, write_json, write_table
@@ -27,11 +28,9 @@ def _one_line(error: Exception) -> str:
     return gone(error) or " ".join(line for line in lines if line and not line.startswith(("LINE ", "^")))
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments = argparse.ArgumentParser(
-        prog="fieldgate query", description="SQL (DuckDB's) over the tables of a lake; times are in UTC."
-    )
+    arguments.description = "SQL (DuckDB's) over the tables of a lake; times are in UTC."
     arguments.add_argument(
         "sql",
         metavar="SQL",
@@ -49,7 +48,6 @@ def parser() -> argparse.ArgumentParser:
     form.add_argument("--csv", action="store_true", help="CSV with a header")
     form.add_argument("--parquet", type=Path, metavar="FILE", help="into a Parquet file")
     form.add_argument("--all", action="store_true", help="every column, however wide the terminal is")
-    return arguments
 
 
 def lakes_of(given: Sequence[str], config: CloudConfig) -> Lakes:
@@ -100,23 +98,19 @@ def _moment(text: str) -> datetime | int:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def run(argv: Sequence[str]) -> int:
-    """Runs queries and prints their answers; exit status 1 on an error, which goes to stderr in one line."""
-    options = parser().parse_args(argv)
+def run(options: argparse.Namespace) -> int:
+    """Runs queries and prints their answers. Raises CloudError."""
     config = config_for(options.lake, options.cloud)
-    try:
-        opened = LazyLakes(lakes_of(options.lake, config), options.as_of)
-    except CloudError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
+    opened = LazyLakes(lakes_of(options.lake, config), options.as_of)
     with opened.connection:
         if options.sql is None and sys.stdin.isatty():
             return _prompt(opened, options)
-        return 0 if _answer(opened, options.sql or sys.stdin.read(), options) else 1
+        _answer(opened, options.sql or sys.stdin.read(), options)
+    return OK
 
 
-def _answer(lakes: LazyLakes, text: str, options: argparse.Namespace) -> bool:
-    """Prints the answer, or the error in one line; whether there was none."""
+def _answer(lakes: LazyLakes, text: str, options: argparse.Namespace) -> None:
+    """Prints the answer. Raises CloudError."""
     forms = ((options.json, write_json), (options.csv, write_csv), (options.all, write_all))
     write = next((form for chosen, form in forms if chosen), write_table)
     command, *rest = text.strip().rstrip(";").split() or [""]
@@ -133,10 +127,8 @@ def _answer(lakes: LazyLakes, text: str, options: argparse.Namespace) -> bool:
                 answer.write_parquet(str(options.parquet))
             elif answer is not None:
                 write(answer.columns, rows_of(answer), sys.stdout)
-    except (CloudError, DeltaError, duckdb.Error) as error:
-        sys.stderr.write(f"error: {_one_line(error)}\n")
-        return False
-    return True
+    except (DeltaError, duckdb.Error) as error:
+        raise LakeError(_one_line(error)) from error
 
 
 def _prompt(lakes: LazyLakes, options: argparse.Namespace) -> int:
@@ -166,9 +158,12 @@ def _prompt(lakes: LazyLakes, options: argparse.Namespace) -> int:
             break
         if text.startswith(".") or text.endswith(";"):
             with contextlib.suppress(KeyboardInterrupt):
-                _answer(lakes, text, options)
+                try:
+                    _answer(lakes, text, options)
+                except CloudError as error:
+                    fail(error)
             text = ""
     with contextlib.suppress(OSError):
         history.parent.mkdir(parents=True, exist_ok=True)
         readline.write_history_file(history)
-    return 0
+    return OK

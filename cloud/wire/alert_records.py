@@ -18,9 +18,9 @@ class AlertRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An alert that was raised or cleared; the fields in the order in which they are written.
 
     Times are RFC 3339: ``raised_at`` the event time of its first violation, ``cleared_at`` that of what ended
-    it (null while it stands), ``reported_at`` that of what brought this record. ``value`` is what was judged: the
-    channel's value, seconds of silence or of standing still, the twins' difference, recovery or score, by its
-    ``kind``. ``channel`` is null where the whole gateway is meant. ``historical`` alerts are of late data:
+    it (null while it stands), ``reported_at`` that of what brought this record. ``value`` is what was judged,
+    by ``kind``: the channel's value, seconds of silence or of standing still, the twins' difference, recovery
+    or score. ``channel`` is null where the whole gateway is meant. ``historical`` alerts are of late data:
     they need no action at once and send no command. ``detail`` is for people.
     """
 

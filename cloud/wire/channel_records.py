@@ -49,7 +49,7 @@ class ChannelRecord:
     """One channel with one calibration. Accuracy is ±(``accuracy`` in ``unit`` + ``accuracy_percent`` of it).
 
     ``range`` is the sensor's own, in ``unit``; ``kind`` is the quantity's.
-    ``settings`` are the driver's options that shape the value, ``reported`` is what the sensor reports of itself.
+    ``settings`` are the driver's options that shape the value, ``reported`` is what the sensor reports.
     ``extra`` holds fields that this version doesn't have.
     """
 

@@ -1,14 +1,14 @@
 """What is missing of a gateway's runs, channel by channel: pending as far as the gateway reports it, or lost.
 
-One definition of both, for ``fieldgate status`` (``cloud.kafka.run_accounts``) and the table ``presence``.
-Pure: no I/O, no clock.
+A run's seq counts from 1 in each channel, so the last seq names all of its readings. The table ``presence``
+goes by this definition. Pure: no I/O, no clock. Memory grows with the gaps, not the readings.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,21 +34,19 @@ def _channels() -> defaultdict[str, NumberSet]:
 class Found:
     """What was found of one run, as sets of seq by channel."""
 
-    kafka: defaultdict[str, NumberSet] = field(default_factory=_channels)
+    stored: defaultdict[str, NumberSet] = field(default_factory=_channels)
     dead_letters: defaultdict[str, NumberSet] = field(default_factory=_channels)
     announced: defaultdict[str, NumberSet] = field(default_factory=_channels)
-    repeats: int = 0
-    replayed: int = 0
 
     def channels(self) -> set[str]:
         """Channels of which there is anything."""
-        return {*self.kafka, *self.dead_letters, *self.announced}
+        return {*self.stored, *self.dead_letters, *self.announced}
 
     def highest(self, channel: str) -> int:
         """The highest seq of a channel that is anywhere."""
         return max(
             places[channel].highest if channel in places else 0
-            for places in (self.kafka, self.dead_letters, self.announced)
+            for places in (self.stored, self.dead_letters, self.announced)
         )
 
 
@@ -61,55 +59,78 @@ class ChannelBalance:
     """
 
     issued: int
-    in_kafka: int
+    stored: int
     dead_letters: int
     dropped: int
-    expired: int
     never_sampled: int
     issuing: int
     settled: NumberSet
 
 
-def run_balance(
-    found: Found,
-    record: RunRecord | None,
-    *,
-    counted: bool,
-    current: bool,
-    expired: Callable[[str, NumberSet, int], int] = lambda _channel, _kafka, _issued: 0,
+@dataclass(frozen=True, slots=True)
+class RunBalance:
+    """What became of one run's readings.
+
+    ``held`` is how many of the channels' ``settled`` readings the gateway reports that it still has.
+    """
+
+    channels: Mapping[str, ChannelBalance]
+    held: int
+
+
+def run_balances(found: Mapping[str, Found], known: Known) -> dict[str, RunBalance]:
+    """Returns the balance of each run of one gateway, in the order of the runs.
+
+    The runs are those of which anything was found, those with a record, and those that a record names.
+    """
+    named = named_runs(known)
+    current = current_run(known, named)
+    balances = {
+        run: _channel_balances(
+            found.get(run, Found()),
+            known[run][0] if run in known else None,
+            counted=run in known or run in named,
+            current=run == current,
+        )
+        for run in {*found, *known, *named}
+    }
+    held = _held_of_runs(balances, known, current)
+    return {run: RunBalance(balances[run], held[run]) for run in in_order(balances.keys(), known)}
+
+
+def _channel_balances(
+    found: Found, record: RunRecord | None, *, counted: bool, current: bool
 ) -> dict[str, ChannelBalance]:
     """What became of one run's readings, by channel.
 
     Without ``counted`` it is unknown what the run issued, so nothing of it is missing. ``current``: it is its
-    gateway's latest. ``expired`` gives up to which seq a channel's readings may have been deleted since.
+    gateway's latest.
     """
     last_seq = record.last_seq if record else {}
     balances = {}
     for channel in {*last_seq, *found.channels()}:
         counts: list[int] = []
         seen = NumberSet()
-        for places in (found.kafka, found.dead_letters, found.announced):
+        for places in (found.stored, found.dead_letters, found.announced):
             seqs = places.get(channel, NumberSet())
             counts.append(len(seqs.without(seen)))
             seen.update(seqs)
-        in_kafka, letters, dropped = counts
+        stored, dead_letters, dropped = counts
         reported = last_seq.get(channel, 0)
         # Only a run that has stopped has published its last record; the others may have gone on.
         stopped = record is not None and record.state == "stopped"
         issued = reported if stopped else max(reported, found.highest(channel))
-        gone = expired(channel, found.kafka.get(channel, NumberSet()), issued)
         issuing, settled = 0, NumberSet()
         if counted:
             going_on = current and record is not None and record.state in GOING_ON
             late = _begin_of_tail(seen, reported, issued) if going_on else issued + 1
-            issuing = len(seen.missing(max(late, gone + 1), issued))
-            settled = seen.missing(gone + 1, min(late - 1, issued))
+            issuing = len(seen.missing(late, issued))
+            settled = seen.missing(1, min(late - 1, issued))
         balances[channel] = ChannelBalance(
             issued=issued,
-            in_kafka=in_kafka,
-            dead_letters=letters,
+            stored=stored,
+            dead_letters=dead_letters,
             dropped=dropped,
-            expired=len(seen.missing(1, gone)) if counted else 0,
             never_sampled=len(seen.without(NumberSet([(1, issued)]))) if counted else 0,
             issuing=issuing,
             settled=settled,
@@ -122,7 +143,7 @@ def settled_of(balances: Mapping[str, ChannelBalance]) -> int:
     return sum(len(each.settled) for each in balances.values())
 
 
-def held_of_runs(
+def _held_of_runs(
     balances: Mapping[str, Mapping[str, ChannelBalance]], known: Known, current: str | None
 ) -> dict[str, int]:
     """How many of each run's ``settled`` missing readings the gateway reports that it still has, by run.

@@ -5,49 +5,36 @@ Nothing is imported or opened before a driver starts, so a configuration can be 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
-from drivers.generic.modbus_port import ModbusPort
+from drivers.boards.registry import PiOptions
 from drivers.hardware.bus_lock import SharedI2c
-from drivers.hardware.edge_counter import CallbackCounter
-from drivers.hardware.gpio_chip import ChipCounter, Kernel, NoHeaderChipError
-from drivers.hardware.gpio_library import gpio_errors, gpio_library
-from drivers.hardware.gpio_output import ChipOutput, pin_user
-from drivers.hardware.iio_sysfs import SysfsIio
+from drivers.hardware.gpio_chip import ChipCounter, ChipOutput, Kernel, pin_user
+from drivers.hardware.lines import SocketLines
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines
 from drivers.hardware.quiet_import import quiet_import
-from drivers.hardware.socket_lines import SocketLines
-from drivers.hardware.w1_sysfs import SysfsW1
-from drivers.interface import BoardError, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream, OutputPin
-from drivers.option_docs import Meaning
-
-_log = logging.getLogger(__name__)
-
-Counting = Literal["auto", "kernel", "rpi-gpio"]
+from drivers.hardware.rpi_gpio import CallbackCounter, gpio_errors, gpio_library
+from drivers.hardware.sysfs import SysfsIio, SysfsW1
+from drivers.interface import (
+    BoardError,
+    Clock,
+    EdgeCounter,
+    FittedSensor,
+    I2cBus,
+    Iio,
+    LineStream,
+    ModbusPort,
+    OutputPin,
+)
 
 _I2C_REMEDY: Final = (
     "I2C needs a Raspberry Pi with dtparam=i2c_arm=on in config.txt, the group 'i2c' and the extra 'pi'; "
     'elsewhere use [board] kind = "simulated" or "replay"'
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PiOptions:
-    """Pins are BCM numbers, the bus is the header's (SDA and SCL)."""
-
-    counting: Annotated[
-        Counting,
-        Meaning(
-            "who counts pulses: the kernel, by their interrupts, or RPi.GPIO, by a callback for each; "
-            '"auto": the kernel where it can'
-        ),
-    ] = "auto"
 
 
 def raw_monotonic() -> float:
@@ -76,15 +63,8 @@ class PiBoard:
 
     def count_edges(self, pin: int) -> EdgeCounter:
         """Count a pin's falling edges by the board's option ``counting``. Raises BoardError."""
-        if self._counting != "rpi-gpio":
-            try:
-                return ChipCounter(self._kernel, pin)
-            except NoHeaderChipError as error:
-                if self._counting == "kernel":
-                    raise
-                # Raises where there is none: then nothing counts.
-                gpio_library()
-                _log.warning("event=gpio.callbacks pin=%d why=%r lost_edges=unseen", pin, str(error))
+        if self._counting == "kernel":
+            return ChipCounter(self._kernel, pin)
         return CallbackCounter(gpio_library(), pin, gpio_errors())
 
     def drive(self, pin: int, *, high: bool, pull_up: bool) -> OutputPin:

@@ -12,48 +12,19 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from annotated_types import Ge, Gt, Le
-
+from drivers.boards.registry import ReplayColumn, ReplayOptions
 from drivers.emulation.board import EmulatedBoard
 from drivers.emulation.environment import SECOND_NS
 from drivers.interface import BoardError, FittedSensor
-from drivers.option_docs import Meaning
 
 _HOLD_FACTOR: Final = 1.5
 """A row holds until the next one unless that is later than this many usual periods: then rows are missing."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayColumn:
-    """A CSV column and how its figures turn into the channel's unit: value = scale·figure + offset."""
-
-    column: Annotated[str, Meaning("the column's name in the file's header")]
-    scale: Annotated[float, Meaning("value = scale · figure + offset")] = 1.0
-    offset: Annotated[float, Meaning("value = scale · figure + offset", "the channel's unit")] = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """The file, and its columns by sensor or ``sensor.quantity``."""
-
-    file: Annotated[str, Meaning("the CSV file; a relative path starts at this file's directory")]
-    columns: Annotated[
-        Mapping[str, str | ReplayColumn], Meaning("the column of each sensor or channel, by its name")
-    ] = field(default_factory=dict)
-    speed: Annotated[float, Gt(0), Le(1_000_000), Meaning("at most", "times real time")] = 1.0
-    timestamp_column: Annotated[
-        str | None, Meaning("the column with the times (RFC 3339); the first unless given")
-    ] = None
-    utc_offset_h: Annotated[
-        Annotated[float, Ge(-14), Le(14)] | None, Meaning("the zone of times that have none", "h")
-    ] = None
 
 
 class RecordedEnvironment:

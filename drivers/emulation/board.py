@@ -23,17 +23,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from drivers.ads1115 import adc_pins
-from drivers.driver_type import I2cDevice, Remove, Words
-from drivers.emulation.ads1115 import EmulatedAds1115, Volts
-from drivers.emulation.environment import SECOND_NS, Environment
-from drivers.emulation.faults import Fault, Faults
-from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
-from drivers.emulation.modbus import EmulatedModbus
+from drivers.driver_type import I2cDevice, Remove, Volts, Words
+from drivers.emulation.environment import SECOND_NS, Environment, Fault, Faults
+from drivers.emulation.parts import (
+    EmulatedAds1115,
+    EmulatedCounter,
+    EmulatedModbus,
+    PulseTrain,
+    pulse_frequency_hz,
+)
 from drivers.emulation.stepped_clock import SteppedClock
-from drivers.generic.modbus_port import ModbusPort
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines
-from drivers.interface import BoardError, EdgeCounter, FittedSensor, IioDevice, OutputPin, Position, ReadError
+from drivers.interface import (
+    BoardError,
+    EdgeCounter,
+    FittedSensor,
+    IioDevice,
+    ModbusPort,
+    OutputPin,
+    Position,
+    ReadError,
+)
 from drivers.registry import BrokenDriverError, driver_type, guarded
 
 Locate = Callable[[int], Position | None]
@@ -113,7 +124,7 @@ class EmulatedW1:
         good = _crc(found[:8]) == found[8]
         if good:
             self._right[device] = found
-        # As the kernel does, which keeps the last bytes that were right.
+        # The kernel does so too: it keeps the last bytes that were right.
         kept = self._right.get(device, bytes(9))
         millidegrees = int.from_bytes(kept[:2], "little", signed=True) * 1000 // 16
         words = f"{found.hex(' ')} : crc={_crc(found[:8]):02x} {'YES' if good else 'NO'}"

@@ -28,7 +28,7 @@ from drivers.driver_type import (
     refuse_sum,
 )
 from drivers.interface import Board, Channel, FittedSensor, Located, Measurement, ReadError
-from drivers.option_docs import Meaning, MeasuredQuantity
+from drivers.option_docs import Figure, Meaning, MeasuredQuantity
 
 Point = tuple[float, float]
 """A signal, and the value it stands for."""
@@ -70,8 +70,6 @@ def table_problem(points: Sequence[Point]) -> str | None:
 BROKEN_LOOP_MA: Final = (3.6, 21.0)
 MEASURED_MA: Final = (3.8, 20.5)
 
-_Figure = Annotated[float, Ge(-1e9), Le(1e9)]
-
 
 @dataclass(frozen=True, slots=True)
 class AnalogOptions:
@@ -82,10 +80,10 @@ class AnalogOptions:
         default_factory=AdcOptions
     )
     slope: Annotated[
-        _Figure | None,
+        Figure | None,
         Meaning("value = slope · signal + offset; 1 for a voltage", "the quantity's unit per V or mA"),
     ] = None
-    offset: Annotated[_Figure, Meaning("of the transfer function", "the quantity's unit")] = 0.0
+    offset: Annotated[Figure, Meaning("of the transfer function", "the quantity's unit")] = 0.0
     table: Annotated[
         tuple[tuple[float, float], ...],
         Meaning("in place of slope and offset points [signal, value], straight lines between them"),

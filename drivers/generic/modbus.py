@@ -7,12 +7,15 @@ their requests take turns, and a device that stays silent is asked less and less
 
 An accumulated quantity (energy) is a counter of the device: its raw is the count, its value slope · what was
 counted since the reading before.
+
+Source: MODBUS Application Protocol Specification V1.1b3; SunSpec Device Information Model Specification.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
@@ -20,36 +23,121 @@ from typing import Annotated, Final, Literal
 from annotated_types import Ge, Le
 
 from drivers.driver_type import Claim, Concern, DriverType, EmulatedHardware, Nameplate, OptionError, Remove
-from drivers.generic.modbus_port import ModbusPort, ModbusRegisters
-from drivers.generic.modbus_registers import (
-    BITS,
-    SCALE_LIMIT,
-    Block,
-    ByteOrder,
-    RegisterType,
-    Table,
-    WordOrder,
-    counter_end,
-    decode,
-    encode,
-    is_missing,
-    limits,
-    plan,
-    scaled,
-    width,
-)
 from drivers.interface import (
+    BITS,
     Board,
     Channel,
     ChecksumError,
     FittedSensor,
     Located,
     Measurement,
+    ModbusPort,
+    ModbusRegisters,
     ReadError,
     SilentError,
 )
-from drivers.option_docs import Meaning, MeasuredQuantity
+from drivers.option_docs import Figure, Meaning, MeasuredQuantity
 from drivers.running_total import Total, added
+
+RegisterType = Literal["u16", "s16", "u32", "s32", "u64", "s64", "f32", "f64"]
+WordOrder = Literal["big", "little"]
+ByteOrder = Literal["big", "little"]
+Table = Literal["holding", "input", "coil", "discrete"]
+
+_FORMATS: Final[Mapping[RegisterType, str]] = {
+    "u16": ">H", "s16": ">h", "u32": ">I", "s32": ">i", "u64": ">Q", "s64": ">q", "f32": ">f", "f64": ">d",
+}  # fmt: skip
+_ENDS: Final[Mapping[ByteOrder, str]] = {"big": ">", "little": "<"}
+SCALE_LIMIT: Final = 10
+"""SunSpec's scale factors are powers of ten from -10 to 10."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Adjacent registers of one table, read by one request."""
+
+    table: Table
+    address: int
+    count: int
+
+
+def width(kind: RegisterType) -> int:
+    """How many registers a number has."""
+    return struct.calcsize(_FORMATS[kind]) // 2
+
+
+def decode(
+    words: Sequence[int], kind: RegisterType, order: WordOrder = "big", byte_order: ByteOrder = "big"
+) -> float:
+    """The number in its words (0 to 65535 each), as the device sent it."""
+    ordered = words if order == "big" else words[::-1]
+    packed = struct.pack(f"{_ENDS[byte_order]}{len(words)}H", *ordered)
+    number: float = struct.unpack(_FORMATS[kind], packed)[0]
+    return number
+
+
+def encode(
+    number: float, kind: RegisterType, order: WordOrder = "big", byte_order: ByteOrder = "big"
+) -> tuple[int, ...]:
+    """The words of a number; one beyond the type's range becomes the nearest that stands for a value."""
+    if kind[0] != "f":
+        lowest, highest = limits(kind)
+        number = min(max(round(number), lowest), highest)
+    packed = struct.pack(_FORMATS[kind], number)
+    words = struct.unpack(f"{_ENDS[byte_order]}{len(packed) // 2}H", packed)
+    return words if order == "big" else words[::-1]
+
+
+def limits(kind: RegisterType) -> tuple[int, int]:
+    """The least and the greatest value of a whole-number type, without its code for "not implemented"."""
+    bits = int(kind[1:])
+    return (1 - (1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "s" else (0, (1 << bits) - 2)
+
+
+def is_missing(number: float, kind: RegisterType, codes: Sequence[int], *, sunspec: bool) -> bool:
+    """Whether a number stands for no value: not finite, one of the device's codes, or SunSpec's of its type.
+
+    A code is the number itself (-9999) or its bits as manuals print them (0x8000).
+    """
+    if not math.isfinite(number):
+        return True
+    if kind[0] == "f":
+        return number in codes
+    lowest, highest = limits(kind)
+    bits = int(number) & ((1 << int(kind[1:])) - 1)
+    return number in codes or bits in codes or (sunspec and not lowest <= number <= highest)
+
+
+def scaled(number: float, scale: int) -> float:
+    """A number times a power of ten; NaN where that is none of SunSpec's scale factors."""
+    if abs(scale) > SCALE_LIMIT:
+        return math.nan
+    # A quotient of whole numbers is the nearest float: 2301 with -1 is 230.1.
+    return number / 10**-scale if scale < 0 else float(number * 10**scale)
+
+
+def counter_end(kind: RegisterType, scale: int = 0) -> float:
+    """Where a counter of this type begins again at 0; NaN where that is nowhere."""
+    return math.nan if kind[0] == "f" else 2.0 ** int(kind[1:]) * 10.0**scale
+
+
+def plan(spans: Iterable[Block], gap: int, most: int) -> tuple[Block, ...]:
+    """The requests that read all spans: those up to ``gap`` registers apart in one, of ``most`` at most."""
+    planned: list[Block] = []
+    for span in sorted(set(spans), key=lambda each: (each.table, each.address, each.count)):
+        end = span.address + span.count
+        last = planned[-1] if planned else None
+        if (
+            last is not None
+            and last.table == span.table
+            and span.address - (last.address + last.count) <= gap
+            and end - last.address <= most
+        ):
+            planned[-1] = Block(last.table, last.address, max(last.count, end - last.address))
+        else:
+            planned.append(span)
+    return tuple(planned)
+
 
 _PATIENCE: Final = 3
 """A device is asked less often after so many unanswered requests in a row."""
@@ -59,7 +147,6 @@ _HIGHEST_UNIT: Final = 247
 """Unit ids of a serial line end here; 0 is a broadcast there, which nothing answers."""
 _FRAME_BYTES: Final = 13
 
-Limit = Annotated[float, Ge(-1e9), Le(1e9)]
 Address = Annotated[int, Ge(0), Le(65535)]
 _RANGE: Final = Meaning("the sensor's range; what can occur unless given", "the quantity's unit")
 _SERIAL: Final = "the serial line's"
@@ -79,14 +166,14 @@ class ModbusRegister:
     byte_order: Annotated[ByteOrder, Meaning("which of a register's bytes is first: the high one is big")] = (
         "big"
     )
-    slope: Annotated[Limit, Meaning("value = slope · number + offset", "the quantity's unit")] = 1.0
-    offset: Annotated[Limit, Meaning("value = slope · number + offset", "the quantity's unit")] = 0.0
+    slope: Annotated[Figure, Meaning("value = slope · number + offset", "the quantity's unit")] = 1.0
+    offset: Annotated[Figure, Meaning("value = slope · number + offset", "the quantity's unit")] = 0.0
     scale_address: Annotated[
         Address | None, Meaning("the register with its power of ten (SunSpec's scale factor)")
     ] = None
     missing: Annotated[tuple[int, ...], Meaning("numbers or bit patterns that are no value, as 0x8000")] = ()
-    min: Annotated[Limit | None, _RANGE] = None
-    max: Annotated[Limit | None, _RANGE] = None
+    min: Annotated[Figure | None, _RANGE] = None
+    max: Annotated[Figure | None, _RANGE] = None
 
     @property
     def spans(self) -> tuple[Block, ...]:

@@ -27,16 +27,88 @@ from drivers.driver_type import (
     OptionError,
     Remove,
 )
-from drivers.hardware.counted_pin import CountedPin
-from drivers.interface import Board, BoardError, Channel, FittedSensor, Located, Measurement, ReadError
-from drivers.option_docs import BcmPin, Meaning, MeasuredQuantity
+from drivers.interface import (
+    Board,
+    BoardError,
+    Channel,
+    EdgeCounter,
+    Edges,
+    FittedSensor,
+    Located,
+    Measurement,
+    ReadError,
+)
+from drivers.option_docs import BcmPin, Figure, Meaning, MeasuredQuantity
+
+
+class CountedPin:
+    """Each reading covers the time since the one before."""
+
+    accumulates = True
+
+    def __init__(self, board: Board, pin: int) -> None:
+        self._board = board
+        self._pin = pin
+        self._counter: EdgeCounter | None = None
+        self._read_at = 0.0
+
+    def start(self) -> None:
+        """Claim the pin and count from now on. Raises BoardError."""
+        counter = self._board.count_edges(self._pin)
+        self._read_at = self._board.monotonic()
+        try:
+            # Edges while the pin was being set up belong to no period.
+            counter.take()
+        except ReadError:
+            # Else the next start would find the pin still in use.
+            counter.close()
+            raise
+        self._counter = counter
+
+    def take(self) -> tuple[Edges, float]:
+        """The edges since the call before, and in how many seconds they came. Raises ReadError."""
+        if self._counter is None:
+            raise ReadError(f"the counter of pin {self._pin} isn't started")
+        now = self._board.monotonic()
+        elapsed_s = now - self._read_at
+        if elapsed_s <= 0:
+            raise ReadError("no time has passed since the previous reading")
+        edges = self._counter.take()
+        self._read_at = now
+        return edges, elapsed_s
+
+    def pulses(self) -> int:
+        """The edges since ``start``, bounces among them. Any thread. Raises ReadError."""
+        counter = self._counter
+        return 0 if counter is None else counter.total()
+
+    def stop(self) -> None:
+        """Release the pin."""
+        counter, self._counter = self._counter, None
+        if counter is not None:
+            counter.close()
+
+    def description(self) -> dict[str, str | float | bool]:
+        """What counts the pulses."""
+        return {"counted_by": self._counter.method} if self._counter is not None else {}
+
+    def diagnose(self) -> tuple[str, ...]:
+        """What is wrong with the pin, as its level and its pulses show it."""
+        if self._counter is None:
+            return ()
+        try:
+            return self._sentences(high=self._counter.is_high())
+        except ReadError as error:
+            return (f"{error}.",)
+
+    def _sentences(self, *, high: bool) -> tuple[str, ...]:
+        raise NotImplementedError
+
 
 _MOST_EDGES: Final = 20
 """Of one pulse, when the contact closes and opens."""
 _BOUNCES: Final = (0.003, 0.005, 0.6, 0.603)
 """When an emulated reed bounces after it has closed, in debounce times: closing, and opening again."""
-
-_Figure = Annotated[float, Ge(-1e9), Le(1e9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +118,10 @@ class PulseOptions:
     quantity: MeasuredQuantity
     pin: BcmPin
     slope: Annotated[
-        _Figure,
+        Figure,
         Meaning("what a pulse adds; of a quantity that isn't accumulated, per Hz", "the quantity's unit"),
     ]
-    offset: Annotated[_Figure, Meaning("value = slope · Hz + offset", "the quantity's unit")] = 0.0
+    offset: Annotated[Figure, Meaning("value = slope · Hz + offset", "the quantity's unit")] = 0.0
     debounce_s: Annotated[
         float, Ge(0), Le(60), Meaning("an edge this soon after a counted one is the contact's bouncing", "s")
     ] = 0.0

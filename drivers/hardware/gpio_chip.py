@@ -1,9 +1,12 @@
-"""Falling edges counted by the kernel: its GPIO character device, second version (Linux 5.10 and later).
+"""Pins through the kernel's GPIO character device, second version (Linux 5.10 and later): counted and driven.
 
 A line has two counts. Its interrupt's (``/sys/kernel/irq``) grows with each edge the hardware reports. Its
 events have numbers (``line_seqno``) and times, in a buffer of at most 1,024 that drops its oldest; edges that
 come before the interrupt's thread has run are one event. So the pulse count is the interrupt's, or else the
 newest event's number. Where the two drift apart, edges came closer than the kernel can separate.
+
+What an output does once it is released, a killed process's too, is its chip's: of a Raspberry Pi some kernels
+keep the level, others make it an input, which the pull that is set here draws to the level wanted then.
 
 Source: linux/gpio.h, drivers/gpio/gpiolib-cdev.c and kernel/irq/irqdesc.c of Linux 6.12; layouts and files
 are the kernel's promise to programs. Tried on such a kernel with its GPIO simulator, not on a Pi.
@@ -59,10 +62,6 @@ _READS: Final = 4
 _INTERRUPTS: Final = Path("/sys/kernel/irq")
 
 
-class NoHeaderChipError(BoardError):
-    """The machine has no chip with a Raspberry Pi's header pins, or its kernel doesn't number edges."""
-
-
 class Kernel:
     """The system calls a chip is used by."""
 
@@ -110,7 +109,7 @@ class ChipCounter:
     timed = True
 
     def __init__(self, kernel: Kernel, pin: int) -> None:
-        """Claim the pin. Raises NoHeaderChipError, and BoardError where the pin can't be had."""
+        """Claim the pin. Raises BoardError."""
         self._kernel = kernel
         self._pin = pin
         self._newest = 0
@@ -147,7 +146,7 @@ class ChipCounter:
             self._taken += interrupts
         if not events:
             return Edges(interrupts or 0, crowded=self._drifted())
-        # By columns, not by events: at 1,082 Hz this is the difference between 0.2 and 5 ms.
+        # Numpy reads columns, not events: at 1,082 Hz this is the difference between 0.2 and 5 ms.
         numbers = memoryview(events).cast("I")[5 :: LINE_EVENT.size // 4].tolist()
         times_ns = memoryview(events).cast("Q")[:: LINE_EVENT.size // 8].tolist()
         count = (numbers[-1] - self._newest) & _MASK
@@ -227,7 +226,7 @@ def _gapless_tail(numbers: list[int]) -> int:
 
 
 def open_header(kernel: Kernel) -> int:
-    """A file descriptor of the chip with the header's pins. Raises NoHeaderChipError, BoardError."""
+    """A file descriptor of the chip with the header's pins. Raises BoardError."""
     refused = []
     for path in kernel.chips():
         try:
@@ -252,7 +251,7 @@ def open_header(kernel: Kernel) -> int:
             f"{path} may not be opened: this program's user must be in its group 'gpio', which the package's "
             "60-fieldgate.rules gives it (fieldgate doctor)"
         )
-    raise NoHeaderChipError("there is no /dev/gpiochip* with a Raspberry Pi's header pins")
+    raise BoardError("there is no /dev/gpiochip* with a Raspberry Pi's header pins")
 
 
 def header_chip(root: Path = Path("/")) -> str | None:
@@ -283,7 +282,7 @@ def _request(kernel: Kernel, chip: int, pin: int) -> int:
 def request_line(
     kernel: Kernel, chip: int, pin: int, flags: int, attribute: bytes = b"", events: int = 0
 ) -> int:
-    """A line's file descriptor; at most one attribute. Raises NoHeaderChipError, BoardError."""
+    """A line's file descriptor; at most one attribute. Raises BoardError."""
     offsets, attributes = (pin, *(0,) * 63), int(bool(attribute))
     request = bytearray(
         LINE_REQUEST.pack(
@@ -303,7 +302,10 @@ def request_line(
         kernel.ioctl(chip, GET_LINE, request)
     except OSError as error:
         if error.errno in (errno.ENOTTY, errno.EINVAL):
-            raise NoHeaderChipError("this kernel doesn't number edges: it is older than 5.10") from error
+            raise BoardError(
+                "this kernel is older than 5.10 and offers no such pins; pulses are counted without it by"
+                ' [board] counting = "rpi-gpio"'
+            ) from error
         if error.errno == errno.EBUSY:
             raise BoardError(
                 f"BCM pin {pin} is in use by {_owner(kernel, chip, pin)}: use another pin, stop "
@@ -333,3 +335,54 @@ def _owner(kernel: Kernel, chip: int, pin: int) -> str:
 
 def _text(field: bytes) -> str:
     return field.partition(b"\0")[0].decode(errors="replace")
+
+
+FLAG_OUTPUT: Final = 1 << 3
+FLAG_PULL_DOWN: Final = 1 << 9
+OUTPUT_VALUES: Final = struct.Struct("IIQQ")
+"""An attribute of the request: its id, padding, the lines' levels, which lines."""
+OUTPUT_VALUES_ID: Final = 2
+SET_VALUES: Final = ioctl_number(0x0F, LINE_VALUES)
+
+
+def pin_user(kernel: Kernel, pin: int) -> str | None:
+    """Who has claimed a pin; None where it is free. Nothing is claimed. Raises BoardError."""
+    chip = open_header(kernel)
+    try:
+        return line_user(kernel, chip, pin)
+    except OSError as error:
+        raise BoardError(f"BCM pin {pin} can't be driven by this kernel, before 5.10 ({error})") from error
+    finally:
+        kernel.close(chip)
+
+
+class ChipOutput:
+    """One pin as an output."""
+
+    def __init__(self, kernel: Kernel, pin: int, *, high: bool, pull_up: bool) -> None:
+        """Claim the pin at a level. Raises BoardError."""
+        self._kernel = kernel
+        self._pin = pin
+        chip = open_header(kernel)
+        try:
+            level = OUTPUT_VALUES.pack(OUTPUT_VALUES_ID, 0, int(high), 1)
+            flags = FLAG_OUTPUT | (FLAG_PULL_UP if pull_up else FLAG_PULL_DOWN)
+            self._fd: int | None = request_line(kernel, chip, pin, flags, level)
+        finally:
+            # A line outlives the chip it was requested from.
+            kernel.close(chip)
+
+    def set(self, *, high: bool) -> None:
+        """Drive a level. Raises BoardError."""
+        if self._fd is None:
+            raise BoardError(f"BCM pin {self._pin} has been released")
+        try:
+            self._kernel.ioctl(self._fd, SET_VALUES, bytearray(LINE_VALUES.pack(int(high), 1)))
+        except OSError as error:
+            raise BoardError(f"the level of BCM pin {self._pin} can't be set ({error})") from error
+
+    def close(self) -> None:
+        """Release the pin."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            self._kernel.close(fd)

@@ -21,11 +21,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from drivers.generic.modbus_port import ByteStream, ModbusPort
-from drivers.generic.modbus_registers import BITS
 from drivers.hardware.bus_lock import TimedLock
 from drivers.hardware.quiet_import import quiet_import
-from drivers.interface import ChecksumError, ReadError, SilentError
+from drivers.interface import BITS, ByteStream, ChecksumError, ModbusPort, ReadError, SilentError
 
 LONGEST: Final = 260
 FUNCTIONS: Final = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}

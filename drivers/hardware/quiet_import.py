@@ -13,12 +13,14 @@ import logging
 import sys
 import threading
 from types import ModuleType
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 from drivers.interface import BoardError
 
 _log = logging.getLogger(__name__)
 _one_at_a_time = threading.Lock()
+
+INSTALL: Final = "install fieldgate with the extra 'pi'"
 
 
 class _Capture:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import time
 
+from cloud.command_line import OK, add_config, fail
 from drivers.boards.registry import open_board
 from drivers.interface import DriverError
 from drivers.relay import Relay
-from gateway.commands.arguments import OK, add_config, fail
 from gateway.config.wiring import relays_of
 
 

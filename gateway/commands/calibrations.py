@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cloud.command_line import OK, CommandError, add_config, add_json
+from cloud.terminal import plain_table
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from cloud.wire.fields import format_time
 from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
-from gateway.commands.arguments import OK, CommandError, add_config, add_json
-from gateway.commands.tables import plain_table
 from gateway.config import load
 
 State = Literal["ended", "in force", "until reload", "from reload"]

@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from cloud.command_line import FAILED, OK, add_config, add_json
 from cloud.toml_problems import Problem
-from gateway.commands.arguments import FAILED, OK, add_config, add_json
 from gateway.config import Config, check
 from gateway.forwarding import capacity
 
@@ -88,7 +88,7 @@ def _summary(config: Config) -> tuple[dict[str, Any], str]:
             f", in batches of {config.uplink.batch_s:g} s: until then readings are on the card and raise"
             " no alert (uplink.batch_s)"
         )
-        # Where megabytes cost, what costs some without a reading is said before.
+        # Where megabytes cost, what costs some without a reading is printed before.
         for section, size in capacity.reader_bytes(config).items():
             facts[f"{section}_bytes_a_month"] = round(size)
             late += f"; [{section}] costs {decimal(round(size))} a month"

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+import tomllib
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cloud.toml_models import field_names, keys_of
+from cloud.command_line import OK, USAGE, CommandError, add_list, fail, os_problem, override
+from cloud.operate.access_file import IDENTITY, PLACES, TOO_DEEP, Access, line_of, properties_of, read_access
+from cloud.toml_models import field_names
 from cloud.toml_problems import nearest
 from drivers.interface import DriverError
-from drivers.registry import driver_names, driver_type
-from gateway.commands.arguments import OK, USAGE, CommandError, add_list, fail, override
-from gateway.commands.provision.access_file import read_access
+from drivers.registry import driver_type
 from gateway.config import Problem, check
 from gateway.config.model import SensorCommon
 from gateway.config.source import PLACEHOLDER
 from gateway.config.template import Answers, Wanted, render
+from gateway.system.atomic_file import Ownership, write_atomic
 
 STDOUT: Final = Path("-")
 
@@ -30,14 +31,9 @@ _BRACKETS: Final = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{(?:[^{}]|\{[^{}]*\})*\}"
 _DRIVER_END: Final = re.compile("[:,]")
 _PART: Final = re.compile(rf"""(?:"[^"]*"|'[^']*'|{_BRACKETS}|[^,])+""")
 
-Prompt = Callable[[str], str]
-"""Prints a question and returns the answer, empty where there is none. Raises EOFError."""
-Put = Callable[[Answers, str], Answers]
-"""The answers with one more, of a text."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is given of the gateway; without an id or a sensor a terminal prompts for it."""
+    """What is given of the gateway: the rest is marked in the file, to be filled in."""
     parser.add_argument("--id", metavar="ID", help="this gateway's, such as mast-07")
     meaning = "e.g. cup-50m-a=hall-anemometer:17,height_m=50 or baro=bp20"
     add_list(parser, "--sensor", "sensors", "NAME=DRIVER[:PIN][,KEY=VALUE…]", meaning)
@@ -62,14 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
     target: Path = arguments.output
     access = None if arguments.access is None else read_access(arguments.access)
     if access is not None and target.is_file():
-        for path in access.renew(target):
+        for path in renew(access, target):
             print(f"replaced {path}")
         # A run proves itself from its first reading on: another key makes another run.
         print(f"Now: sudo systemctl {'reload' if access.identity_key is None else 'restart'} fieldgate")
         return OK
     if target != STDOUT and os.path.lexists(target):
         raise CommandError(f"{target} is there already: nothing written; name another with -o")
-    prompt = terminal()
     try:
         if access is not None:
             if (
@@ -81,10 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
                     f"{arguments.access} has id and Kafka of {access.gateway_id}, for a file (-o)"
                 )
             arguments.id, arguments.kafka = access.gateway_id, access.servers
-        if prompt is not None and not arguments.sensors and arguments.id is None:
-            answers = prompted(prompt, arguments.board)
-        else:
-            answers = given(arguments)
+        answers = given(arguments)
         if access is not None and (key := access.identity(target.parent)) is not None:
             answers = _with(answers, "gateway", identity_key=key)
         if access is not None and access.prefix:
@@ -92,8 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
         text = render(answers)
     except (ValueError, DriverError) as error:
         return fail(error, USAGE)
-    except (EOFError, KeyboardInterrupt):
-        raise CommandError("nothing written") from None
     problems = problems_of(text)
     if wrong := _mistakes(problems):
         raise CommandError("\n".join((*wrong, "nothing written")))
@@ -102,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
     if access is not None:
         text = f"{text.rstrip()}\n\n{access.section(target.parent)}"
-        access.install(target.parent)
+        install(access, target.parent)
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -113,6 +103,53 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{target}:{each.line}: {each.key}: is still to be filled in")
     print(f"wrote {target}; whether it is right: fieldgate check -c {target}")
     return OK
+
+
+def install(access: Access, directory: Path) -> list[Path]:
+    """Write an access's files, for root and the service's group; their paths. Raises CommandError."""
+    root = os.geteuid() == 0
+    try:
+        group = directory.stat().st_gid if root else os.getegid()
+        ownership = Ownership(os.geteuid(), group, 0o640 if root else 0o600)
+        places = {directory / PLACES[name]: content for name, content in access.files.items()}
+        if access.identity_key is not None:
+            places[directory / IDENTITY] = access.identity_key
+        for place, content in places.items():
+            write_atomic(place, f"{content.rstrip()}\n", ownership)
+    except OSError as error:
+        raise CommandError(os_problem(error, directory)) from error
+    return list(places)
+
+
+def renew(access: Access, config: Path) -> list[Path]:
+    """Replace the files of a config that has this login already. Raises CommandError."""
+    try:
+        text = config.read_text(encoding="utf-8")
+        raw = tomllib.loads(text)
+        gateway, prefix = dict(raw.get("gateway", {})), dict(raw.get("kafka", {})).get("prefix", "")
+        now, section = properties_of(text), access.section(config.parent)
+    except RecursionError as error:
+        raise CommandError(f"{config} {TOO_DEEP}: nothing written") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise CommandError(f"{config}: {error}: nothing written") from error
+    if (name := gateway.get("id")) != access.gateway_id:
+        raise CommandError(f"{config} is {name}'s, the access {access.gateway_id}'s: nothing written")
+    if any(now.get(path) != value for path, value in properties_of(section).items()):
+        advice = "nothing written. Put this in its place, then repeat"
+        raise CommandError(f"{config} has another login: {advice}:\n\n{section}")
+    if prefix != access.prefix:
+        raise CommandError(
+            f"{config} has another prefix of topics: nothing written. Put this into its [kafka], then "
+            f"repeat:\n\n{line_of('prefix', access.prefix)}"
+        )
+    reference = access.identity(config.parent)
+    if reference is not None and gateway.get("identity_key") != reference:
+        place = json.dumps(reference["file"], ensure_ascii=False)
+        raise CommandError(
+            f"{config} doesn't name the key that its runs prove themselves by: nothing written. Put this "
+            f"into its [gateway], then repeat:\n\nidentity_key = {{ file = {place} }}"
+        )
+    return install(access, config.parent)
 
 
 def given(arguments: argparse.Namespace) -> Answers:
@@ -152,83 +189,8 @@ def wanted(text: str) -> Wanted:
     return Wanted(name, driver, keys)
 
 
-def prompted(prompt: Prompt, board: str) -> Answers:
-    """The answers of a person at the terminal, each repeated until it is right. Raises EOFError."""
-    take = partial(_taken, prompt)
-    answers = Answers(PLACEHOLDER, board)
-    answers = take("id of this gateway, such as mast-07", answers, _with_id)
-    if board == "raspberry-pi":
-        answers = take("Kafka, as host:port", answers, _in_section("kafka", "bootstrap_servers"))
-    # Each needs the other, which comes next.
-    latitude = _in_section("gateway", "latitude", longitude=PLACEHOLDER)
-    answers = take("latitude in decimal degrees", answers, latitude)
-    longitude = _in_section("gateway", "longitude", latitude=PLACEHOLDER)
-    answers = take("longitude in decimal degrees", answers, longitude)
-    if "longitude" in answers.given.get("gateway", {}):
-        answers = take("name of the site", answers, _in_section("site", "name"))
-        question = "local time less UTC there, all year, such as +05:45"
-        answers = take(question, answers, _in_section("site", "utc_offset"))
-    drivers = ", ".join(driver_names())
-    while True:
-        which = "next" if answers.sensors else "first"
-        question = f"driver of the {which} sensor ({drivers}; empty: no more)"
-        with_sensor = take(question, answers, _with_driver)
-        if with_sensor is answers:
-            return answers
-        example = with_sensor.sensors[-1].driver.split("-")[-1] + "-50m"
-        answers = take(f"its name, such as {example}", with_sensor, _in_sensor("name"))
-        for key in keys_of(driver_type(answers.sensors[-1].driver).options):
-            if key.required:
-                question = ", ".join(filter(None, (f"its {key.name}", key.meaning.description)))
-                answers = take(question, answers, _in_sensor(key.name))
-
-
-def _taken(prompt: Prompt, question: str, answers: Answers, put: Put) -> Answers:
-    """The answers with this one, repeated while check refuses it; unchanged for an empty one."""
-    while text := prompt(f"{question}: "):
-        try:
-            changed = put(answers, text)
-            wrong = _mistakes(problems_of(render(changed)))
-        except (ValueError, DriverError) as error:
-            wrong = [str(error)]
-        if not wrong:
-            return changed
-        print("\n".join(wrong))
-    return answers
-
-
-def _with_id(answers: Answers, text: str) -> Answers:
-    return replace(answers, gateway_id=text)
-
-
 def _with(answers: Answers, section: str, **keys: object) -> Answers:
     return replace(answers, given={**answers.given, section: {**answers.given.get(section, {}), **keys}})
-
-
-def _in_section(section: str, key: str, **missing: str) -> Put:
-    def put(answers: Answers, text: str) -> Answers:
-        keys = {**missing, **answers.given.get(section, {}), key: override(f"{key}={text}")[1]}
-        return replace(answers, given={**answers.given, section: keys})
-
-    return put
-
-
-def _with_driver(answers: Answers, text: str) -> Answers:
-    return replace(answers, sensors=(*answers.sensors, Wanted(f"sensor-{len(answers.sensors) + 1}", text)))
-
-
-def _in_sensor(key: str) -> Put:
-    """Puts a key of the last sensor, or its name."""
-
-    def put(answers: Answers, text: str) -> Answers:
-        *others, sensor = answers.sensors
-        if key == "name":
-            changed = replace(sensor, name=text)
-        else:
-            changed = replace(sensor, given={**sensor.given, key: override(f"{key}={text}")[1]})
-        return replace(answers, sensors=(*others, changed))
-
-    return put
 
 
 def _mistakes(problems: tuple[Problem, ...]) -> list[str]:
@@ -246,8 +208,3 @@ def problems_of(text: str) -> tuple[Problem, ...]:
         path = Path(directory) / "gateway.toml"
         path.write_text(text, encoding="utf-8")
         return check(path)[1]
-
-
-def terminal() -> Prompt | None:
-    """Questions at the terminal; None where there is none."""
-    return input if sys.stdin.isatty() and sys.stdout.isatty() else None

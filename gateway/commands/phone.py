@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gateway.commands.arguments import OK, CommandError, add_config, add_json, positive
+from cloud.command_line import OK, CommandError, add_config, add_json, positive
 from gateway.config import load
 from gateway.status.control_socket import ControlError, send_request
 from gateway.status.service import CLOSE, OPEN
-from gateway.system.interfaces import Interface, interfaces, reachable
+from gateway.system.host import Interface, interfaces, reachable
 
 # White on black whatever the terminal's colours are: the blocks are the light modules.
 _ON, _OFF = "\x1b[97;40m", "\x1b[0m"

@@ -11,17 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cloud.wire.reading_records import FAIL, MISSING, QUALITIES, Reading
+from cloud.terminal import age_text, clock_text, plain_table, quality_text
+from cloud.wire.reading_records import FAIL, MISSING, Reading
 from drivers.registry import driver_type
-from gateway.commands.tables import plain_table
 from gateway.config import SensorConfig
-from gateway.quality.reasons import REASONS
+from gateway.quality.qartod import REASONS
 from gateway.sampling.last_readings import reading_fields
-from gateway.system.times import duration_text
 
 _NARROW: Final = 80
-_COLOURS: Final = {1: "green", 2: "cyan", 3: "yellow", 4: "red", 9: "magenta"}
-"""The colours by quality flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +128,6 @@ def number_text(value: float | None, unit: str | None) -> str:
     return f"{digits} {unit or ''}".rstrip()
 
 
-def quality_text(quality: int) -> Text:
-    """A quality flag's name in its colour."""
-    return Text(QUALITIES.get(quality, "?"), style=_COLOURS.get(quality, "white"))
-
-
 def line(row: Row) -> Text:
     """A reading on one line."""
     raw, value = number_text(row.raw, row.raw_unit), number_text(row.value, row.unit)
@@ -198,18 +190,6 @@ def channel_table(channels: Mapping[str, Mapping[str, Any]], now: datetime | Non
         source = () if last.get("source") is None else (last["source"],)
         table.add_row(*cells, " ".join((*source, *(last.get("reasons") or ()))))
     return table
-
-
-def clock_text(time: str | None) -> str:
-    """The time of day, UTC, of a time in RFC 3339 with a Z."""
-    return time[11:19] if time else "–"
-
-
-def age_text(time: str | None, now: datetime) -> str:
-    """How long ago a time was."""
-    if not time:
-        return "–"
-    return duration_text((now - datetime.fromisoformat(time)).total_seconds())
 
 
 def _quality(row: Row) -> Text:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import faulthandler
 import gc
 import logging
 from typing import Final
 
 from buffer.errors import OutboxError
+from cloud.command_line import FAILED, add_config, add_overrides, positive
 from drivers.interface import BoardError
-from gateway.commands.arguments import FAILED, add_config, add_overrides, positive
 from gateway.config import ConfigError, load
 from gateway.daemon.build import build
 from gateway.system import logs
@@ -20,8 +18,6 @@ from gateway.system import logs
 log = logging.getLogger(__name__)
 
 _COLLECT: Final = (50_000, 20, 20)
-_M_ARENA_MAX: Final = -8
-"""The constant is glibc's, in malloc.h."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +34,6 @@ def run(arguments: argparse.Namespace) -> int:
     path, overrides = arguments.config, dict(arguments.overrides)
     # What every thread is doing when the watchdog ends this process (SIGABRT), or a library crashes it.
     faulthandler.enable()
-    with contextlib.suppress(AttributeError):
-        # By default each thread has a heap of its own, and what one has freed no other can use.
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
     with logs.set_up():
         try:
             config = load(path, overrides, starting=True)

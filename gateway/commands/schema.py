@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from cloud.command_line import OK
 from drivers.registry import driver_names
-from gateway.commands.arguments import OK
 from gateway.config.schema import as_text
 
 

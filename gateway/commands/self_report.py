@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from gateway.commands.arguments import OK, add_config, fail
+from cloud.command_line import OK, add_config, fail
 from gateway.config import Config, load
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch

@@ -1,4 +1,4 @@
-"""``fieldgate status``: what the running daemon does; or by the run ledger what became of all readings."""
+"""``fieldgate status``: what the running daemon does; or by a lake's tables what became of all readings."""
 
 from __future__ import annotations
 
@@ -6,48 +6,41 @@ import argparse
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from gateway.commands.arguments import (
-    CONFIG_PATH,
-    OK,
-    CommandError,
-    add_json,
-    add_kafka,
-    add_list,
-    add_timeout,
-)
+from cloud.command_line import CONFIG_PATH, OK, CommandError, add_json
+from cloud.values import duration_text
 from gateway.commands.doctor.findings import SITE_MOVED, SITE_REMEDY, SLOW_UPLINK, TAKEN_OVER
 from gateway.commands.doctor.traffic import counts_text, downlink_text, http_text
 from gateway.commands.reading_rows import channel_table, channels_of
 from gateway.status.client import NoStatus, fetch, listen_address
-from gateway.system.times import duration_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The daemon's config; or where the run ledger is."""
+    """Adds the daemon's config, and the lake."""
     meaning = f"where [status] listen stands (default: {CONFIG_PATH})"
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
     add_json(parser)
-    accounts = parser.add_argument_group("what became of everything sampled, by the run ledger in Kafka")
-    add_kafka(accounts, "count here")
+    accounts = parser.add_argument_group("what became of everything sampled, by the tables of a lake")
+    accounts.add_argument("--lake", metavar="URI", help="root of the tables, or a name of [lakes]")
+    accounts.add_argument("--cloud", type=Path, metavar="FILE", help="the cloud's config: where the lake is")
     accounts.add_argument("--gateway", metavar="ID", help="this one only")
-    add_list(accounts, "--topic", "topics", "NAME", "a topic of readings; default: mqtt.… and what runs name")
-    add_timeout(accounts)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the status. Raises CommandError where the daemon's can't be fetched."""
-    if arguments.bootstrap_servers is not None or arguments.cloud is not None:
-        # Needs Kafka's library; the daemon's own status doesn't.
-        from gateway.commands import accounts
+    if arguments.lake is not None or arguments.cloud is not None:
+        if find_spec("duckdb") is None:
+            raise CommandError("a lake's accounts need the extra 'analyst': pip install 'fieldgate[analyst]'")
+        from cloud.operate import accounts
 
         return accounts.run(arguments)
-    if arguments.gateway or arguments.topics or arguments.properties:
-        raise CommandError("--gateway, --topic and --property need --bootstrap-servers or --cloud")
+    if arguments.gateway:
+        raise CommandError("--gateway needs --lake or --cloud")
     why_default = ""
     try:
         listen, why_default = listen_address(

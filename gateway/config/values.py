@@ -24,7 +24,7 @@ from cloud.toml_problems import WrongValue, nearest, quote
 from cloud.values import is_host
 from cloud.wire.identities import KEY
 from cloud.wire.quantities import Quantities, Quantity
-from drivers.boards.pi_header import BCM_AT, PLACES
+from drivers.boards.registry import BCM_AT, PLACES
 from drivers.option_docs import PIN
 
 SHORTEST_TOKEN: Final = 16

@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cloud.toml_problems import ConfigError, KeyPath, nearest, quote
-from drivers.boards.pi import PiOptions
-from drivers.boards.pi_header import I2C_PINS, RESERVED
-from drivers.boards.registry import BOARDS
-from drivers.boards.replay import ReplayOptions, check_header as check_columns, columns_of
-from drivers.boards.simulated import SimulatedOptions
+from drivers.boards.registry import BOARDS, I2C_PINS, RESERVED, PiOptions, ReplayOptions, SimulatedOptions
 from drivers.driver_type import Claim
-from drivers.emulation.faults import FITS, amount_problem
+from drivers.emulation.environment import FITS, amount_problem
 from drivers.interface import BoardError
 from drivers.registry import driver_type
 from drivers.relay import RelayOptions
@@ -61,6 +57,9 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
     options = board.options
     if not isinstance(options, ReplayOptions):
         return
+    # Other boards don't load it.
+    from drivers.boards.replay import check_header as check_columns, columns_of
+
     file = base_dir / options.file
     if not file.is_file():
         source.warn(("board", "file"), f"there is no file {file}")

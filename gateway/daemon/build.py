@@ -1,70 +1,69 @@
-"""Builds a daemon from its config: the only place that constructs, each line from what stands above it."""
+"""Builds a daemon from its config: the only place that constructs, each line from what stands above it.
+
+What few masts have (commands, downlinks, the servers for devices) is imported here too, by the function that
+makes it, once a config asks for it: on all others it would take a sixth of the daemon's memory for nothing.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from buffer.drops import Drop
+from buffer.errors import Drop
 from cloud.wire.reading_records import Reading
-from gateway.calibration.history import CalibrationHistory, history_path
-from gateway.clock.gps_time import GpsTime, receivers_of
-from gateway.clock.manual_time import ManualTime
+from gateway.calibration.history import CalibrationHistory, SiteHistory, history_path
+from gateway.clock.given_time import GpsTime, ManualTime, receivers_of
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.config import Config
+from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
 from gateway.control.interlocks import Interlocks
 from gateway.daemon.daemon import Daemon
-from gateway.daemon.gateway import ConfigInForce, Gateway, Life
+from gateway.daemon.gateway import ConfigInForce, Gateway, KafkaReading, Life, OnDemand, RestartBudget
 from gateway.daemon.reload import Reload
-from gateway.daemon.restart_budget import RestartBudget
 from gateway.daemon.snapshot import status_of
-from gateway.devices.entry import DeviceEntry
-from gateway.devices.http_server import HttpInput
-from gateway.devices.mqtt_server import MqttProxy
-from gateway.devices.readings import PostedReadings
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.inbox import Call, Inbox
+from gateway.devices.entry import DeviceEntry, PostedReadings
+from gateway.devices.servers import HttpInput, MqttProxy
+from gateway.forwarding.forwarder import Call, Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import Pace, State
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery
-from gateway.mqtt.intake import Intake
-from gateway.mqtt.session import MqttSession
-from gateway.mqtt.steps import nested
-from gateway.mqtt.subscriptions import Subscriptions
-from gateway.mqtt.topics import Topics, filters, routes
+from gateway.mqtt.intake import Intake, Topics, filters, routes
+from gateway.mqtt.payload import nested
+from gateway.mqtt.session import MqttSession, Subscriptions
 from gateway.ports import Record
-from gateway.remote import actions as remote
-from gateway.remote.actions import Action
-from gateway.remote.downlinks import Downlinks
-from gateway.remote.executor import Executor
-from gateway.remote.receiver import CommandReceiver, clock_wait
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.first_reading import FirstReading
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
-from gateway.reporting.site_history import SiteHistory
 from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
-from gateway.sampling import sensors
+from gateway.sampling import sampler as sampling
 from gateway.sampling.last_readings import LastReadings
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
 from gateway.status import StatusPage, StatusSource, phone_control
 from gateway.status.control_socket import RELOAD, ControlSocket
 from gateway.system.host import installed_version
-from gateway.system.systemd import watchdog_period_s
-from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog
+from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog, watchdog_period_s
+
+if TYPE_CHECKING:
+    from gateway.devices.http_server import HttpServer
+    from gateway.devices.mqtt_server import MqttServer
+
+_NO_COMMANDS: Final[Mapping[str, Any]] = {"allow": [], "problem": None, "results": {}}
+_NO_DOWNLINKS: Final[Mapping[str, Any]] = {"problem": None, "topics": {}}
 
 
 def build(
@@ -82,7 +81,7 @@ def build(
     with ExitStack() as opened:
         outbox = open_outbox(config, drops.put)
         opened.callback(outbox.close)
-        board = sensors.open_fitted_board(config)
+        board = sampling.open_fitted_board(config)
         opened.pop_all()
     kafka = KafkaSinks.open(config)
     clock, hold = board.clock or machine_clock, sync.hold()
@@ -120,13 +119,26 @@ def build(
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)
 
     entry = DeviceEntry(inbox.put, lambda: forwarder.is_full)
-    http = HttpInput(PostedReadings(intake, machine_clock, last.note_forwarded), entry)
-    mqtt_proxy = MqttProxy(entry)
+
+    def open_http(config: HttpConfig, counts: Counter[str]) -> HttpServer | None:
+        if config.address is None:
+            return None
+        from gateway.devices.http_server import HttpServer
+
+        return HttpServer(config, PostedReadings(intake, machine_clock, last.note_forwarded), entry, counts)
+
+    def open_mqtt_proxy(config: MqttProxyConfig, counts: Counter[str]) -> MqttServer | None:
+        if config.address is None:
+            return None
+        from gateway.devices.mqtt_server import MqttServer
+
+        return MqttServer(config, entry, counts)
 
     interlocks = Interlocks(config.actuators, config.interlocks, board, runs.event, inbox.announce)
 
     def publish(reading: Reading, sensor: str) -> None:
-        interlocks.take(reading)
+        if config.interlocks:
+            interlocks.take(reading)
         topic = topics.reading.format(sensor=sensor, quantity=reading.quantity)
         inbox.sampled(intake.records.own(reading, topic), topic)
         last.note(reading)
@@ -134,7 +146,7 @@ def build(
     fields = nested(config.gateway.set)
     context = RunContext(gateway, run, clock, sequences, publish, machine.boot, extra=fields)
 
-    sampler = partial(sensors.make_sampler, board=board, context=context)
+    sampler = partial(sampling.make_sampler, board=board, context=context)
     samplers = Supervisor(map(sampler, config.sensors), clock, again=sampler)
     restarts = RestartBudget(_beside(outbox_path, "restarts"), machine.boot, machine.boot_ns)
 
@@ -160,38 +172,54 @@ def build(
     clock_updates = ClockUpdates(offers, sync, hold, inbox, runs)
     reporter = Reporter(runs, status, topics, inbox, drops, broker_drops)
 
-    def command_result(record: Record) -> None:
-        inbox.announce(record)
-        inbox.retain({topics.command_result: record.value})
-
-    def to_device(topic: str, payload: bytes) -> bool:
-        inbox.put(Call(partial(session.deliver, topic, payload, False, lambda _: None)))
-        return session.ready.is_set()
-
     def deliver(topic: str, payload: bytes, retain: bool, done: Callable[[bool], None]) -> bool:
         ready = session.ready.is_set()
         if ready:
             inbox.put(Call(partial(session.deliver, topic, payload, retain, done)))
         return ready
 
-    downlinks = Downlinks(config, deliver, runs.event, inbox.announce, life.stop)
+    def make_downlinks(config: Config) -> KafkaReading:
+        from gateway.remote.downlinks import Downlinks
+
+        return Downlinks(config, deliver, runs.event, inbox.announce, life.stop)
 
     def heartbeats() -> Iterable[Heartbeat]:
         parts = (life, samplers, forwarder)
         return chain.from_iterable(part.heartbeats() for part in parts)
 
-    actions: dict[str, Action] = {}
-    executor = Executor(
-        (gateway, run), actions, machine_clock, clock_wait(machine_clock, life.stop), command_result
-    )
-    commands = CommandReceiver(config, executor, machine_clock, _beside(outbox_path, "commands"), life.stop)
+    def command_result(record: Record) -> None:
+        inbox.announce(record)
+        inbox.retain({topics.command_result: record.value})
+
+    def make_commands(config: Config) -> KafkaReading:
+        from gateway.remote import actions as remote
+        from gateway.remote.receiver import CommandReceiver, Executor, clock_wait
+
+        actions = {
+            "switch": remote.switch(interlocks),
+            "read": remote.read(config_in_force, last.own, life.stop.wait),
+            "interval": remote.interval(config_in_force, reload.wait_for),
+            "reload": remote.reload(reload.wait_for),
+            "publish": remote.publish(
+                config.mqtt.topic_root, lambda topic, payload: deliver(topic, payload, False, lambda _: None)
+            ),
+            "self-test": remote.self_test(partial(status_of, parts)),
+        }
+        executor = Executor(
+            (gateway, run), actions, machine_clock, clock_wait(machine_clock, life.stop), command_result
+        )
+        path = _beside(outbox_path, "commands")
+        return CommandReceiver(config, executor, machine_clock, path, life.stop)
 
     watchdog = Watchdog(heartbeats, watchdog_period_s() or DEFAULT_PERIOD_S)
     parts = Gateway(
         run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
         calibrations, sites, site_watch, discovery, spool, FirstReading(), supply, gps_time, clock_updates,
-        reporter, watchdog, commands, downlinks, http, mqtt_proxy,
+        reporter, watchdog,
+        OnDemand(lambda config: config.commands.allow, make_commands, _NO_COMMANDS),
+        OnDemand(lambda config: config.downlinks, make_downlinks, _NO_DOWNLINKS),
+        HttpInput(open_http), MqttProxy(open_mqtt_proxy),
     )  # fmt: skip
 
     page = StatusPage(
@@ -200,14 +228,6 @@ def build(
         )
     )
     reload = Reload(path, overrides, parts, page)
-    actions |= {
-        "switch": remote.switch(interlocks),
-        "read": remote.read(config_in_force, last.own, life.stop.wait),
-        "interval": remote.interval(config_in_force, reload.wait_for),
-        "reload": remote.reload(reload.wait_for),
-        "publish": remote.publish(config.mqtt.topic_root, to_device),
-        "self-test": remote.self_test(partial(status_of, parts)),
-    }
 
     def control(request: Mapping[str, Any]) -> Mapping[str, Any]:
         return reload.carry_out(request) if request.get("do") == RELOAD else phone_control(page, request)

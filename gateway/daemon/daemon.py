@@ -8,13 +8,12 @@ import time
 from typing import Final
 
 from gateway.calibration.history import channel_records
-from gateway.daemon.gateway import Gateway
+from gateway.daemon.gateway import EXIT_CODE, HUNG_DRIVERS, Gateway
 from gateway.daemon.reload import Reload
-from gateway.daemon.restart_budget import EXIT_CODE, HUNG_DRIVERS
 from gateway.daemon.snapshot import run_counts, status_line, take_snapshot
 from gateway.status import StatusPage
 from gateway.status.control_socket import ControlSocket
-from gateway.system.systemd import notify
+from gateway.system.watchdog import notify
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +84,8 @@ class Daemon:
             parts.mqtt_proxy.listen(config.mqtt_proxy)
         except OSError as error:
             log.error("event=mqtt_proxy.unavailable listen=%s error=%s", config.mqtt_proxy.listen, error)
-        parts.commands.start()
-        parts.downlinks.start()
+        parts.commands.apply(config)
+        parts.downlinks.apply(config)
         notify(f"READY=1\nSTATUS={status_line(snapshot)}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:

@@ -4,45 +4,95 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from drivers.interface import Board
-from gateway.calibration.history import CalibrationHistory
-from gateway.clock.gps_time import GpsTime
+from gateway.calibration.history import CalibrationHistory, SiteHistory
+from gateway.clock.given_time import GpsTime
 from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
 from gateway.config import Config
 from gateway.control.interlocks import Interlocks
-from gateway.daemon.restart_budget import RestartBudget
-from gateway.devices.http_server import HttpInput
-from gateway.devices.mqtt_server import MqttProxy
+from gateway.devices.servers import HttpInput, MqttProxy
 from gateway.forwarding.capacity import Forecast
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.forwarder import Forwarder, Inbox
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery
-from gateway.mqtt.intake import Intake
-from gateway.mqtt.session import MqttSession
-from gateway.mqtt.subscriptions import Subscriptions
-from gateway.mqtt.topics import Topics
-from gateway.ports import Clock
-from gateway.remote.downlinks import Downlinks
-from gateway.remote.receiver import CommandReceiver
+from gateway.mqtt.intake import Intake, Topics
+from gateway.mqtt.session import MqttSession, Subscriptions
+from gateway.ports import Clock, Snapshot
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.first_reading import FirstReading
 from gateway.reporting.previous_runs import PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
 from gateway.reporting.run_ledger import RunLedger
-from gateway.reporting.site_history import SiteHistory
 from gateway.reporting.site_watch import SiteWatch
 from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling.last_readings import LastReadings
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
+from gateway.system.atomic_file import read_state, write_state
 from gateway.system.times import now_text
 from gateway.system.watchdog import Heartbeat, Watchdog
+
+EXIT_CODE: Final = 75
+"""EX_TEMPFAIL of sysexits.h: nothing is lost, start me again."""
+
+HUNG_DRIVERS: Final = "HUNG_DRIVERS"
+"""Why a run stopped itself, in its record and an event."""
+
+_HOUR_NS: Final = 3600 * 10**9
+_LONGEST_H: Final = 24
+
+
+class RestartBudget:
+    """When the daemon may end itself so that systemd starts it again, because drivers hang.
+
+    A new process gets back the threads, pins and buses that hang. Where the hardware itself is broken it is
+    of no use, so each restart makes the next one wait longer: 1, 2, 4 … 24 hours. That is kept in a file
+    beside the outbox. A reboot, or a wait that has passed twice without another restart, begins again at one
+    hour.
+
+    ``boot_ns`` is time since boot, which setting the clock doesn't change.
+    """
+
+    def __init__(self, path: Path, boot: str, boot_ns: Callable[[], int]) -> None:
+        self._path = path
+        self._boot = boot
+        self._boot_ns = boot_ns
+        self._count, self._at_ns = read_state(path, self._parse, (0, 0))
+
+    def wait_s(self) -> float:
+        """Seconds until the next restart is allowed; 0 where it is now."""
+        if not self._count:
+            return 0.0
+        return max((self._at_ns + self._pause_ns() - self._boot_ns()) / 1e9, 0.0)
+
+    def take(self) -> bool:
+        """Take one restart: it is on the disk when this is True. False where none is allowed now."""
+        if self.wait_s() > 0:
+            return False
+        now_ns = self._boot_ns()
+        again = self._count > 0 and now_ns - self._at_ns <= 2 * self._pause_ns()
+        count = self._count + 1 if again else 1
+        written = write_state(self._path, {"boot": self._boot, "at_ns": now_ns, "restarts": count})
+        # Unrecorded it would be repeated at once, for ever: tried again after the shortest pause.
+        self._count, self._at_ns = count if written else max(self._count, 1), now_ns
+        return written
+
+    def _pause_ns(self) -> int:
+        return min(1 << min(self._count - 1, 10), _LONGEST_H) * _HOUR_NS
+
+    def _parse(self, fields: dict[str, Any]) -> tuple[int, int]:
+        boot, at_ns, count = fields["boot"], fields["at_ns"], fields["restarts"]
+        if not isinstance(at_ns, int) or not isinstance(count, int) or count < 1:
+            raise ValueError("restarts and at_ns must be whole numbers, restarts above 0")
+        return (count, at_ns) if boot == self._boot else (0, 0)
+
 
 # A reload waits for samplers that end, half a minute at most.
 _MAIN_LOOP_PERIODS: Final = 1.0
@@ -85,6 +135,63 @@ class ConfigInForce:
     error: str | None = None
 
 
+class KafkaReading(Protocol):
+    """A part that reads from Kafka in a thread of its own. The main thread calls."""
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """What ``/api/status`` has of it."""
+
+    def apply(self, config: Config) -> None:
+        """Go on by this config."""
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """Called once a second."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+class OnDemand:
+    """A part that few masts have: ``make`` imports and makes it once a config has it.
+
+    ``idle`` is its status until then.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[Config], object],
+        make: Callable[[Config], KafkaReading],
+        idle: Mapping[str, Any],
+    ) -> None:
+        self._wanted = wanted
+        self._make = make
+        self._idle = idle
+        self._part: KafkaReading | None = None
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """What ``/api/status`` has of it."""
+        return self._idle if self._part is None else self._part.status
+
+    def apply(self, config: Config) -> None:
+        """Begin by this config, or go on by it."""
+        if self._part is None and self._wanted(config):
+            self._part = self._make(config)
+        if self._part is not None:
+            self._part.apply(config)
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """Called once a second."""
+        if self._part is not None:
+            self._part.tick(snapshot)
+
+    def stop(self) -> None:
+        """End."""
+        if self._part is not None:
+            self._part.stop()
+
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """The parts of one run, in the order they are made."""
@@ -123,8 +230,8 @@ class Gateway:
     clock_updates: ClockUpdates
     reporter: Reporter
     watchdog: Watchdog
-    commands: CommandReceiver
-    downlinks: Downlinks
+    commands: OnDemand
+    downlinks: OnDemand
     http: HttpInput
     mqtt_proxy: MqttProxy
     forecast: Forecast = field(default_factory=Forecast)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Collection
 from typing import Any, Final
 
+from cloud.values import duration_text
 from cloud.wire.identities import proves
 from cloud.wire.reading_records import SYNCED, UNSYNCED, format_time
 from gateway.daemon.gateway import Gateway
 from gateway.ports import Snapshot
 from gateway.system.host import vitals
-from gateway.system.times import duration_text
 
 _MOST_NAMED: Final = 3
 

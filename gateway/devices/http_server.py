@@ -1,4 +1,9 @@
-"""``POST /v1/readings``: readings of devices, answered once Kafka or the outbox has them."""
+"""``POST /v1/readings``: readings of devices, answered once Kafka or the outbox has them.
+
+A device may have two bodies at a time in memory, so that slow ones of its own keep no other waiting. Without
+tokens clients can't be distinguished (they are all of this machine): then whoever has been slow for two
+seconds makes room for the next.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
@@ -18,13 +23,64 @@ from typing import Any, Final
 import msgspec
 
 from gateway.config.bridges.access_files import read_tokens
-from gateway.config.bridges.model import NO_HTTP, HttpConfig
-from gateway.devices.entry import DeviceEntry
-from gateway.devices.http_bodies import Bodies, Place
-from gateway.devices.readings import LINES, BadBody, PostedReadings, Refusal, payloads, unpacked
+from gateway.config.bridges.model import HttpConfig
+from gateway.devices.entry import LINES, BadBody, DeviceEntry, PostedReadings, Refusal, payloads, unpacked
 from gateway.ports import Record
-from gateway.status.bounded_server import BoundedServer, Listener, is_own_name
+from gateway.status.bounded_server import BoundedServer, is_own_name
 from gateway.status.tokens import WINDOW_S, Access, DeviceTokens
+
+MOST: Final = 8
+MOST_OF_ONE: Final = 2
+SLOW_S: Final = 2.0
+
+
+class Place:
+    """A body that is being received: its device, and since when it comes."""
+
+    def __init__(self, device: str | None, since_s: float) -> None:
+        self.device = device
+        self.since_s = since_s
+        self.given_up = threading.Event()
+        """It takes too long, and another one needs the place."""
+
+
+class Bodies:
+    """The places that there are."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        # The oldest first.
+        self._taken: list[Place] = []
+        self._lock = threading.Lock()
+
+    @property
+    def taken(self) -> int:
+        """How many are taken."""
+        return len(self._taken)
+
+    def take(self, device: str | None) -> Place | None:
+        """A place for a device's next body; None where it has to wait."""
+        now_s = self._monotonic()
+        with self._lock:
+            if device is not None and sum(each.device == device for each in self._taken) >= MOST_OF_ONE:
+                return None
+            if len(self._taken) >= MOST:
+                oldest = self._taken[0]
+                if now_s < oldest.since_s + SLOW_S:
+                    return None
+                # It lets go of its bytes within half a second, so there are twice as many at most.
+                oldest.given_up.set()
+                del self._taken[0]
+            place = Place(device, now_s)
+            self._taken.append(place)
+            return place
+
+    def give_back(self, place: Place) -> None:
+        """The body has been read, or never will be."""
+        with self._lock:
+            if place in self._taken:
+                self._taken.remove(place)
+
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +92,8 @@ _DURABLE_S: Final = 30.0
 _AGAIN_S: Final = 1
 _MOST_NAMED: Final = 100
 """Refused readings that a response has."""
-_MOST_OF_ONE: Final = 16
-"""Connections of one address, half of all."""
+_MOST_CONNECTIONS: Final = 16
+"""One address may hold half of all connections."""
 _TURN_S: Final = 0.5
 _MAX_BODY: Final = 1 << 20
 """Bytes of a request, also once it is unpacked."""
@@ -63,7 +119,7 @@ class HttpServer(BoundedServer):
         if config.certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(config.certificate, config.key)
-        super().__init__("http", *(config.address or ("127.0.0.1", 0)), Post, most_of_one=_MOST_OF_ONE)
+        super().__init__("http", *(config.address or ("127.0.0.1", 0)), Post, most_of_one=_MOST_CONNECTIONS)
         if context is not None:
             # The handshake is the connection's own thread's: none may hold the others up.
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
@@ -267,36 +323,3 @@ class Post(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing of what a client has written."""
         log.debug("event=http.request peer=%s", self._peer)
-
-
-class HttpInput:
-    """The server at the address that is configured, if any. Owned by the main thread."""
-
-    def __init__(self, readings: PostedReadings, entry: DeviceEntry) -> None:
-        self._readings = readings
-        self._entry = entry
-        self._counts: Counter[str] = Counter()
-        self._listener = Listener(self._open, NO_HTTP)
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Where it listens, and what has come."""
-        server = self._listener.server
-        names = ("requests", "readings", "refused", "unauthorized", "pressure")
-        return {
-            "port": None if server is None else server.server_port,
-            **{name: self._counts[name] for name in names},
-        }
-
-    def listen(self, config: HttpConfig) -> None:
-        """Answer there from now on. Raises OSError; then everything stays as it is."""
-        self._listener.listen(config)
-
-    def stop(self) -> None:
-        """End and give the port back."""
-        self._listener.stop()
-
-    def _open(self, config: HttpConfig) -> HttpServer | None:
-        if config.address is None:
-            return None
-        return HttpServer(config, self._readings, self._entry, self._counts)

@@ -1,7 +1,7 @@
 """The MQTT proxy: devices publish to the gateway itself, and a PUBACK means durable.
 
-A thread with a loop of its own has all connections, so that nothing they do holds up the forwarder. The
-forwarder's thread calls ``durable`` alone, which doesn't wait.
+A thread with a loop of its own has all connections, and decides who may connect and publish where, so that
+nothing they do holds up the forwarder. The forwarder's thread calls ``durable`` alone, which doesn't wait.
 """
 
 from __future__ import annotations
@@ -11,21 +11,86 @@ import logging
 import socket
 import ssl
 import threading
-from collections import Counter, deque
-from collections.abc import Callable
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gateway.config.bridges.model import NO_PROXY, MqttProxyConfig
+from paho.mqtt.client import topic_matches_sub
+
+from gateway.config.bridges.access_files import StoredPassword, read_access, read_users
+from gateway.config.bridges.model import MqttProxyConfig
 from gateway.devices.entry import DeviceEntry
-from gateway.devices.mqtt_access import MqttAccess
-from gateway.devices.mqtt_connection import Connection
+from gateway.devices.mqtt_connection import Connection, Receipt, Session, Sessions
 from gateway.devices.mqtt_packets import Publish
-from gateway.devices.mqtt_sessions import Receipt, Session, Sessions
-from gateway.status.bounded_server import Listener
+from gateway.status.tokens import Guesses
+
+_MOST_OF_A_PEER: Final = 50
+"""Wrong passwords a minute."""
+_MOST_PROVEN: Final = 1_000
+_NOBODY: Final = StoredPassword(b"", b"\0" * 64, 101)
+"""Checked for users that there are not, so that their names can't be found out by time."""
+
+
+class MqttAccess:
+    """Admits users by the files of a config; without them everyone, to every topic.
+
+    Raises OSError, ValueError.
+    """
+
+    def __init__(self, config: MqttProxyConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._users: Mapping[str, StoredPassword] | None = None
+        self._filters: Mapping[str, tuple[str, ...]] = {}
+        if config.passwords is not None and config.access is not None:
+            self._users, self._filters = read_users(config.passwords), read_access(config.access)
+        self._by_user = Guesses(monotonic)
+        self._by_peer = Guesses(monotonic, _MOST_OF_A_PEER)
+        # The hash of what each proved itself by; oldest first.
+        self._proven: OrderedDict[tuple[str, int], int] = OrderedDict()
+
+    @property
+    def named(self) -> bool:
+        """Whether users have names that are proven."""
+        return self._users is not None
+
+    def admits(self, user: str | None, password: bytes | None, peer: str) -> bool:
+        """Whether a password that came from an address is that of a user; not after too many wrong ones.
+
+        Five a minute for a name at an address: behind it there may be a whole site, and one wrong device
+        keeps no other out. Fifty a minute for an address, whatever the names; who was admitted from there
+        before still is. The same password still is after its name's five: others may have guessed.
+        """
+        if self._users is None:
+            return True
+        # Hashes are stored: a name may be long, and what is remembered has a bound.
+        who, guess = (peer, hash(user)), hash((user, password))
+        if self._by_user.is_known(who, guess):
+            return False
+        if self._by_user.must_wait(who) and self._proven.get(who) != guess:
+            return False
+        if self._by_peer.must_wait(peer) and who not in self._proven:
+            return False
+        right = self._users.get(user or "", _NOBODY).matches(password or b"")
+        if right:
+            self._proven[who] = guess
+            self._proven.move_to_end(who)
+            if len(self._proven) > _MOST_PROVEN:
+                self._proven.popitem(last=False)
+        else:
+            self._by_user.count(who, guess)
+            self._by_peer.count(peer)
+        return right
+
+    def allows(self, user: str | None, topic: str) -> bool:
+        """Whether a user may publish to a topic."""
+        if self._users is None:
+            return True
+        return any(topic_matches_sub(each, topic) for each in self._filters.get(user or "", ()))
+
 
 log = logging.getLogger(__name__)
 
-_MOST_STRANGERS: Final = 32
+_MOST_UNAUTHENTICATED: Final = 32
 """Connections without CONNECT, the TLS handshake's included; a further one is closed at once."""
 _MOST_BUFFERED: Final = 16 << 20
 """The connections with most in their buffers have to wait while all together hold more."""
@@ -69,7 +134,7 @@ class MqttServer:
         self._thread = threading.Thread(target=self._run, name="mqtt-proxy", daemon=True)
         self._ended = asyncio.Event()
         self._connections: set[Connection] = set()
-        self._strangers = 0
+        self._unauthenticated = 0
         self._clients = 0
         self._stopping = False
         self._tick: asyncio.TimerHandle | None = None
@@ -137,7 +202,7 @@ class MqttServer:
 
     def connected(self, _connection: Connection) -> None:
         """Its device is admitted."""
-        self._strangers -= 1
+        self._unauthenticated -= 1
         self._clients += 1
         self.count("connects")
 
@@ -147,7 +212,7 @@ class MqttServer:
         if connected:
             self._clients -= 1
         else:
-            self._strangers -= 1
+            self._unauthenticated -= 1
 
     def refused(self, reason: str) -> None:
         """A connection was ended for a reason."""
@@ -196,11 +261,11 @@ class MqttServer:
                 log.warning("event=mqtt_proxy.not_accepted error=%s", error)
                 await asyncio.sleep(_TICK_S)
                 continue
-            if self._stopping or self._strangers >= _MOST_STRANGERS:
-                self.refused("TOO_MANY_STRANGERS")
+            if self._stopping or self._unauthenticated >= _MOST_UNAUTHENTICATED:
+                self.refused("TOO_MANY_UNAUTHENTICATED")
                 client.close()
                 continue
-            self._strangers += 1
+            self._unauthenticated += 1
             task = self._loop.create_task(self._open(client, str(address[0])))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -219,7 +284,7 @@ class MqttServer:
             self.refused("NO_HANDSHAKE")
             client.close()
             if made not in self._connections:
-                self._strangers -= 1
+                self._unauthenticated -= 1
 
     def _turn(self) -> None:
         self._tick = self._loop.call_later(_TICK_S, self._turn)
@@ -247,50 +312,9 @@ class MqttServer:
             connection.stop_reading()
 
     def _on_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """As the status page's server: what breaks off is normal, any other error is a defect."""
+        """Log an error of the loop: what breaks off is normal, any other error is a defect."""
         error = context.get("exception")
         if isinstance(error, OSError):
             log.debug("event=server.broken_off server=mqtt_proxy error=%s", error)
         else:
             log.error("event=server.request_failed server=mqtt_proxy", exc_info=error)
-
-
-class MqttProxy:
-    """The server at the address that is configured, if any. Owned by the main thread."""
-
-    def __init__(self, entry: DeviceEntry) -> None:
-        self._entry = entry
-        self._counts: Counter[str] = Counter()
-        self._listener = Listener(self._open, NO_PROXY)
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Where it listens, who is connected, and what has come."""
-        server, counts = self._listener.server, self._counts.copy()
-        names = ("connects", "messages", "acknowledged", "repeats", "unauthorized", "pressure")
-        return {
-            "port": None if server is None else server.server_port,
-            "clients": 0 if server is None else server.clients,
-            **{name: counts[name] for name in (*names, "subscriptions_refused")},
-            "refused": {
-                name.removeprefix("refused "): count
-                for name, count in sorted(counts.items())
-                if name.startswith("refused ")
-            },
-        }
-
-    def listen(self, config: MqttProxyConfig) -> None:
-        """Answer there from now on. Raises OSError; then everything stays as it is."""
-        self._listener.listen(config)
-
-    def take_no_more(self) -> None:
-        """Accept nothing any more."""
-        if self._listener.server is not None:
-            self._listener.server.take_no_more()
-
-    def stop(self) -> None:
-        """Send what is due and end."""
-        self._listener.stop()
-
-    def _open(self, config: MqttProxyConfig) -> MqttServer | None:
-        return None if config.address is None else MqttServer(config, self._entry, self._counts)

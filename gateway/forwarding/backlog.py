@@ -255,6 +255,7 @@ def next_batch_s(first_s: float, batch_s: float, now_s: float) -> float:
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.25
+_IDLE_POLL_S: Final = 1.0
 _FRUITLESS_PAUSE_S: Final = 10.0
 # A pass that steps across rows that wait costs next to nothing, and among the others may be the only probe.
 _PAUSE_BESIDE_HELD_S: Final = 1.0
@@ -287,11 +288,11 @@ class Backlog:
         self._grid_s: float | None = None
         self._freed = 0
         # Rows under way as dead letters: counted once Kafka has them, for they may be read again.
-        self._letters: set[int] = set()
+        self._dead_letters: set[int] = set()
         # Since when there has always been a row at the sink.
         self._under_way_s = float("-inf")
         self._remove_backoff = Backoff(_REMOVE_AGAIN_S, _LONGEST_REMOVE_PAUSE_S)
-        self._remove_again_s = float("-inf")
+        self._remove_again_s = self._idle_poll_at_s = float("-inf")
         self.moves = 0
         """Grows with every step: rows requested or read, outcomes taken, rows removed."""
 
@@ -312,13 +313,13 @@ class Backlog:
 
     def wake_s(self) -> float:
         """When ``turn`` has something to do, infinity when only an event can change that."""
-        fetch_s = max(self._not_before_s, self._batch_at_s) if self._wanted() else _NEVER
-        return min(fetch_s, self._drain.remove_at_s)
+        if not self._outbox.records or not self._wanted():
+            return self._drain.remove_at_s
+        return min(max(self._not_before_s, self._batch_at_s), self._drain.remove_at_s)
 
     def turn(self, now_s: float) -> None:
         """Remove delivered rows that are due, and fetch more where it is time; none during a stop."""
         state = self._state
-        self._late.tick(now_s)
         if self._sink.open:
             state.kafka.evaluate_rows(self._under_way_s, now_s)
         if self._freed != state.kafka.freed:
@@ -330,7 +331,9 @@ class Backlog:
                 del self._parked[topic]
         if now_s >= self._drain.remove_at_s or state.stopping:
             self.remove(self._drain.take_delivered())
-        self._fetch_more(now_s)
+        if self._outbox.records:
+            self._late.tick(now_s)
+            self._fetch_more(now_s)
 
     def _fetch_more(self, now_s: float, coming: int = 0) -> None:
         if self._state.stopping or now_s < max(self._not_before_s, self._batch_at_s):
@@ -425,6 +428,10 @@ class Backlog:
 
     def poll(self, now_s: float) -> Sequence[SentRow]:
         """Take the sink's outcomes; the rows that Kafka has confirmed."""
+        if not self._sink.open and not self._outbox.records and now_s < self._idle_poll_at_s:
+            # There is nothing to come: a producer at rest is only looked after.
+            return ()
+        self._idle_poll_at_s = now_s + _IDLE_POLL_S
         outcomes = self._sink.poll()
         if not outcomes:
             return ()
@@ -433,23 +440,23 @@ class Backlog:
         numbers = [row.number for row in delivered]
         self._state.counters.drained += len(delivered)
         self._drain.delivered(numbers, now_s)
-        if self._letters:
-            self._state.counters.dead_letters += len(self._letters.intersection(numbers))
-            self._letters.difference_update(row.number for row, _ in outcomes)
+        if self._dead_letters:
+            self._state.counters.dead_letters += len(self._dead_letters.intersection(numbers))
+            self._dead_letters.difference_update(row.number for row, _ in outcomes)
         for row, undelivered in outcomes:
             if undelivered is not None:
                 self._not_delivered(row.number, row.record, undelivered, now_s)
         return delivered
 
     def _not_delivered(self, number: int, record: Record, undelivered: Undelivered, now_s: float) -> None:
-        letter = (
+        dead_letter = (
             self._state.intake.records.refused(record, undelivered.problem)
             if undelivered.record_at_fault
             else None
         )
-        if letter is not None:
-            self._letters.add(number)
-            self._send(number, letter, now_s)
+        if dead_letter is not None:
+            self._dead_letters.add(number)
+            self._send(number, dead_letter, now_s)
             return
         if undelivered.topic_at_fault or undelivered.record_at_fault:
             self._state.kafka.park(record.topic, now_s, undelivered.problem)
@@ -468,12 +475,12 @@ class Backlog:
 
     def remove(self, rows: Iterable[int]) -> None:
         """Remove rows that Kafka has."""
-        doomed = tuple(rows)
-        if doomed:
+        numbers = tuple(rows)
+        if numbers:
             self.moves += 1
-            self._drain.removed(doomed)
-            self._skipped.gone(doomed)
-            self._outbox.remove(doomed)
+            self._drain.removed(numbers)
+            self._skipped.gone(numbers)
+            self._outbox.remove(numbers)
 
     def _pause_s(self, now_s: float) -> float:
         """How long to wait after a pass that found nothing to send."""

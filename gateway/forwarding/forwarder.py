@@ -17,24 +17,145 @@ is bounded in memory, and what is given up then is reported.
 from __future__ import annotations
 
 import logging
+import math
+import os
+import select
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Final, Literal
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 from weakref import ref
 
-from buffer.drops import Drop, OnDrop, ignore
+from buffer.errors import Drop, OnDrop, ignore
 from cloud.wire import reading_records as wire
 from gateway.clock.hold import BootTime
 from gateway.forwarding.backlog import Backlog, SentRow
-from gateway.forwarding.inbox import Announced, Call, Event, Inbox, Posted, Published, Retained, Sampled
 from gateway.forwarding.ledger import Entry
-from gateway.forwarding.outbox_writer import Fetched, NotFetched, NotRemoved, NotStored, OutboxWriter, Stored
+from gateway.forwarding.outbox_writer import (
+    Answer,
+    Fetched,
+    NotFetched,
+    NotRemoved,
+    NotStored,
+    OutboxWriter,
+    Stored,
+)
 from gateway.forwarding.state import State
 from gateway.forwarding.uplink import Uplink
 from gateway.ports import Ack, Broker, Message, Record, Sink
 from gateway.system.watchdog import Heartbeat
+
+
+class Sampled(NamedTuple):
+    """One of our own readings, to be published to an MQTT topic."""
+
+    record: Record
+    topic: str
+
+
+class Announced(NamedTuple):
+    """A record of the gateway itself (runs, status, calibrations, events), as durable as a reading."""
+
+    record: Record
+
+
+class Posted(NamedTuple):
+    """Records made of what a device has handed the gateway itself, which ``ack`` is owed for."""
+
+    records: Sequence[Record]
+    ack: Ack
+
+
+class Published(NamedTuple):
+    """A message that a device has published to the gateway itself, which ``ack`` is owed for."""
+
+    topic: str
+    payload: bytes
+    ack: Ack
+
+
+class Retained(NamedTuple):
+    """Messages that the local broker shall retain, by topic; an empty one removes what it has."""
+
+    messages: Mapping[str, bytes]
+
+
+class Call(NamedTuple):
+    """Something to do between two messages: those that have arrived come before it."""
+
+    function: Callable[[], None]
+
+
+Event = Sampled | Announced | Posted | Published | Retained | BootTime | Call | Answer
+
+
+class Inbox:
+    """What other threads hand the forwarder: it takes one event at a time, in the order they came.
+
+    Any thread puts and none waits; the forwarder's thread takes, and sleeps here: a descriptor wakes it.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._asleep = False
+        self.has_readings = False
+        """Whether some of our own readings have come since this was last reset."""
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def sampled(self, record: Record, topic: str) -> None:
+        """Enter one of our own readings, which is then published."""
+        self.has_readings = True
+        self.put(Sampled(record, topic))
+
+    def announce(self, record: Record) -> None:
+        """Enter a record of the gateway."""
+        self.put(Announced(record))
+
+    def retain(self, messages: Mapping[str, bytes], *, soon: bool = True) -> None:
+        """Let the local broker retain these, now and from each connect on; an empty one is removed.
+
+        What needn't be there ``soon`` wakes no thread: it goes with what comes next, within a second.
+        """
+        if soon:
+            self.put(Retained(messages))
+        else:
+            self._events.append(Retained(messages))
+
+    def put(self, event: Event) -> None:
+        """Enter any event."""
+        self._events.append(event)
+        if self._asleep:
+            # Once: each is a system call, in which another thread may take the interpreter's lock.
+            self._asleep = False
+            self.wake()
+
+    def wake(self) -> None:
+        """End the forwarder's sleep."""
+        os.eventfd_write(self._descriptor, 1)
+
+    def take(self) -> Event | None:
+        """The next event; None where there is none."""
+        return self._events.popleft() if self._events else None
+
+    def sleep(self, timeout_s: float, descriptor: int | None, interest: int) -> None:
+        """Sleep until an event waits, ``descriptor`` is ready for ``interest``, or the time is over."""
+        # First: an event put from now on writes to the descriptor.
+        self._asleep = True
+        if self._events:
+            timeout_s = 0.0
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        if descriptor is not None:
+            poll.register(descriptor, interest)
+        ready = dict(poll.poll(math.ceil(timeout_s * 1000)))
+        self._asleep = False
+        if self._descriptor in ready:
+            os.eventfd_read(self._descriptor)
+
 
 # More than a broker keeps in flight for one client (Mosquitto: 20 by default).
 _REMEMBERED: Final = 2_000
@@ -161,9 +282,9 @@ class Reception:
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0
-# Delivery reports wake nobody: each turn polls for them, and where none comes by itself one at these times,
-# seldom while Kafka keeps silent. Mostly a report can wait for the next message's turn. It can't where a
-# device waits for its answer, nor with so many open that a broker's window (Mosquitto's default: 20) is full.
+# Delivery reports wake no thread: each turn polls for them. Where none comes by itself one begins at these
+# times, seldom while Kafka keeps silent. Mostly a report can wait for the turn of the next message. It can't
+# where a device waits for its answer, nor with so many open that a broker's window is full (Mosquitto: 20).
 _FIRST_POLL_S: Final = 0.025
 _SOON_S: Final = 0.005
 _MANY: Final = 16
@@ -266,7 +387,7 @@ class Forwarder:
 
         def stop() -> None:
             self._state.taking = False
-            self._state.stop_at_s = self._state.monotonic() + grace_s
+            self._state.stopping, self._state.stop_at_s = True, self._state.monotonic() + grace_s
             self._uplink.hurry()
 
         self.inbox.put(Call(stop))
@@ -356,9 +477,9 @@ class Forwarder:
     # The thread.
 
     def _run(self) -> None:
-        state, broker = self._state, self._broker
+        state, broker, sendable = self._state, self._broker, self._backlog.sendable
         while not self._finished():
-            self._mark_progress()
+            self._mark_progress(sendable)
             self.inbox.sleep(self._patience_s(), *broker.interest())
             readings = self.inbox.has_readings
             if readings:
@@ -371,7 +492,8 @@ class Forwarder:
                 for entry in self._reception.take(message, now_s):
                     self._uplink.send(entry, now_s)
             reported = self._take_outcomes(now_s)
-            self._uplink.turn(now_s, backlog=self._backlog.sendable)
+            sendable = self._backlog.sendable
+            self._uplink.turn(now_s, backlog=sendable)
             self._bound_memory()
             self._backlog.turn(now_s)
             self._settle()
@@ -386,7 +508,7 @@ class Forwarder:
                 self._messages_s = now_s
         self._ended = True
 
-    def _mark_progress(self) -> None:
+    def _mark_progress(self, sendable: bool) -> None:
         ledger = self._state.ledger
         self._turns += 1
         if ledger.storing:
@@ -396,7 +518,7 @@ class Forwarder:
             oldest = ledger.oldest_unstored()
             # That the outbox refuses messages, which stay in the ledger, is no standstill.
             self._oldest = None if oldest is None else (id(oldest), oldest.entered_s, self._refusals)
-        self._moves = self._backlog.moves if self._backlog.sendable else None
+        self._moves = self._backlog.moves if sendable else None
 
     def _take_events(self, now_s: float) -> None:
         """Those behind the first too, since a turn after each costs more than it."""
@@ -410,7 +532,8 @@ class Forwarder:
         """What became of records at the sinks; whether there was anything."""
         reported = self._uplink.poll(now_s)
         drained = self._backlog.poll(now_s)
-        self._uplink.drained(drained, now_s)
+        if drained:
+            self._uplink.drained(drained, now_s)
         return reported or bool(drained)
 
     def _dispatch(self, event: Event, now_s: float) -> None:
@@ -466,7 +589,8 @@ class Forwarder:
         settled = self._state.ledger.take_settled()
         for ack in settled.acks:
             self._reception.acknowledge(ack)
-        self._backlog.remove(settled.rows)
+        if settled.rows:
+            self._backlog.remove(settled.rows)
 
     def _bound_memory(self) -> None:
         """Leave with the broker what there is no room for; give up our own oldest readings at the last."""
@@ -494,7 +618,8 @@ class Forwarder:
     @property
     def _open(self) -> int:
         """How many records' outcomes are to come."""
-        return sum(sink.open for sink in self._sinks)
+        live, backlog = self._sinks
+        return live.open + backlog.open
 
     def _finished(self) -> bool:
         state = self._state

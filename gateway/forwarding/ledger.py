@@ -25,7 +25,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final
 
-from buffer.drops import MEMORY_FULL, NOT_STORED, OTHERS_SHARE, Drop
+from buffer.errors import MEMORY_FULL, NOT_STORED, OTHERS_SHARE, Drop
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC

@@ -17,8 +17,7 @@ from operator import attrgetter
 from queue import Empty, PriorityQueue
 from typing import Final, NamedTuple
 
-from buffer.drops import OnDrop
-from buffer.errors import OutboxDiskFull, OutboxError, OutboxTooLarge
+from buffer.errors import OnDrop, OutboxDiskFull, OutboxError, OutboxTooLarge
 from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.backoff import Backoff
@@ -167,8 +166,8 @@ class OutboxWriter:
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove rows; answered only where that fails, by NotRemoved."""
-        doomed = tuple(numbers)
-        self._put(_IN_TURN, lambda: self._remove(doomed))
+        rows = tuple(numbers)
+        self._put(_IN_TURN, lambda: self._remove(rows))
 
     def end(self) -> None:
         """Finish the tasks given so far, and end the thread."""

@@ -29,13 +29,20 @@ _AGAIN_S: Final = (2.0, 3600.0)
 _SCHEMA: Final = hashlib.sha256(SCHEMA.encode()).hexdigest()
 
 
-class _Record(Protocol):
+class Sendable(Protocol):
+    """A record, as far as its format counts."""
+
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Kafka's topic."""
+
     @property
-    def value(self) -> bytes: ...
+    def value(self) -> bytes:
+        """JSON, or the bytes of a raw message."""
+
     @property
-    def headers(self) -> tuple[tuple[str, bytes], ...]: ...
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Names and values."""
 
 
 class ReadingFormat:
@@ -71,7 +78,7 @@ class ReadingFormat:
                 self._head = head(number)
         threading.Thread(target=self._ask, args=(access, moved), name="schema-registry", daemon=True).start()
 
-    def value_of(self, record: _Record) -> bytes:
+    def value_of(self, record: Sendable) -> bytes:
         """What is sent as a record's value."""
         known = self._head
         if known is None or not is_reading(record):
@@ -127,7 +134,7 @@ def access_of(kafka: KafkaConfig) -> RegistryAccess | None:
     )
 
 
-def is_reading(record: _Record) -> bool:
+def is_reading(record: Sendable) -> bool:
     """Whether a record is a reading by where it goes; raw messages have their number in a header."""
     return not record.topic.startswith("gateway.") and all(name != "seq" for name, _ in record.headers)
 

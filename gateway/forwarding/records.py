@@ -18,7 +18,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from buffer.drops import DISK_LOW, MEMORY_FULL, OTHERS_SHARE, OUTBOX_FULL, Drop, OnDrop
+from buffer.errors import DISK_LOW, MEMORY_FULL, OTHERS_SHARE, OUTBOX_FULL, Drop, OnDrop
 from cloud.wire.fields import UNDECODABLE
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, parse_reading

@@ -51,6 +51,14 @@ class Pace:
 
     commit_interval_s: float
     batch_s: float | None = None
+    metered: bool = field(init=False)
+    """Whether readings go through the outbox and leave in batches."""
+    late_after_s: float = field(init=False)
+    """How long after its sampling or receipt a message leaves as replayed."""
+
+    def __post_init__(self) -> None:
+        self.metered = self.batch_s is not None
+        self.late_after_s = _LATE_S + (self.batch_s or 0.0)
 
     @classmethod
     def of(cls, config: Config) -> Pace:
@@ -58,20 +66,10 @@ class Pace:
         metered = config.uplink.mode == "metered"
         return cls(config.outbox.commit_interval_s, config.uplink.batch_s if metered else None)
 
-    @property
-    def metered(self) -> bool:
-        """Whether readings go through the outbox and leave in batches."""
-        return self.batch_s is not None
-
     def store_after_s(self, *, answering: bool) -> float:
         """How long a message may be unconfirmed before it is stored."""
         wait_for_kafka = answering and not self.metered
         return (_PATIENCE if wait_for_kafka else _STORE_ANYWAY) * self.commit_interval_s
-
-    @property
-    def late_after_s(self) -> float:
-        """How long after its sampling or receipt a message leaves as replayed."""
-        return _LATE_S + (self.batch_s or 0.0)
 
     @property
     def silent_after_s(self) -> float:
@@ -228,11 +226,8 @@ class State:
     """Whether new messages are accepted."""
     stop_at_s: float | None = field(init=False, default=None)
     """When a stop gives up waiting for Kafka; None while it runs."""
+    stopping: bool = field(init=False, default=False)
+    """Whether all is stored at once, and nothing new is fetched."""
 
     def __post_init__(self) -> None:
         self.kafka = KafkaHealth(self.pace)
-
-    @property
-    def stopping(self) -> bool:
-        """Whether all is stored at once, and nothing new is fetched."""
-        return self.stop_at_s is not None

@@ -112,7 +112,7 @@ class Uplink:
         state = self._state
         if not (state.kafka.answering and entry.live and entry.waiting):
             return
-        if state.hold.holds(entry.record):
+        if state.hold.active and state.hold.holds(entry.record):
             return
         if not state.kafka.may_send(entry.record.topic, now_s):
             return
@@ -151,6 +151,8 @@ class Uplink:
     def poll(self, now_s: float) -> bool:
         """Take the sink's outcomes; whether there were any."""
         outcomes = self._sink.poll()
+        if not outcomes:
+            return False
         delivered = [entry for entry, undelivered in outcomes if undelivered is None]
         self._state.counters.confirmed += len(delivered)
         self.confirmed(delivered, now_s)
@@ -161,16 +163,16 @@ class Uplink:
         for entry, undelivered in outcomes if len(delivered) < len(outcomes) else ():
             if undelivered is not None:
                 self._undelivered(entry, undelivered, now_s)
-        return bool(outcomes)
+        return True
 
     def _undelivered(self, entry: Entry, undelivered: Undelivered, now_s: float) -> None:
         state = self._state
         state.ledger.undelivered(entry)
         if undelivered.record_at_fault and entry.waiting:
-            letter = state.intake.records.refused(entry.record, undelivered.problem)
-            if letter is not None:
+            dead_letter = state.intake.records.refused(entry.record, undelivered.problem)
+            if dead_letter is not None:
                 state.counters.dead_letters += 1
-                state.ledger.replace(entry, letter)
+                state.ledger.replace(entry, dead_letter)
                 self.send(entry, now_s)
                 return
         if undelivered.record_at_fault or undelivered.topic_at_fault:
@@ -190,7 +192,8 @@ class Uplink:
                 state.counters.delivered[record.key] += 1
         for topic, sent_s in newest_s.items():
             # A late report may be all there is where the outbox has no row to be the probe.
-            if state.kafka.confirmed(topic, sent_s, now_s) or self._disk_refuses(now_s):
+            prompt = state.kafka.confirmed(topic, sent_s, now_s)
+            if not state.kafka.answering and (prompt or self._disk_refuses(now_s)):
                 self._go_live(now_s)
 
     def _try_again(self, now_s: float, *, backlog: bool) -> None:
@@ -212,14 +215,14 @@ class Uplink:
             self._try_at_s = now_s + _RECHECK_S
 
     def _go_live(self, now_s: float) -> None:
-        if not self._state.kafka.answering:
-            self._state.kafka.answering = True
-            log.warning("event=kafka.answers outbox_records=%d", self._outbox.records)
-            if now_s >= self._silent_s + _REBUILT_S:
-                due_s = max(now_s, self._sent_again_s + _SEND_AGAIN_S)
-                self._send_again_at_s = min(self._send_again_at_s, due_s)
-            self._silent_s = math.inf
-            self.send_waiting(now_s)
+        """Kafka answers again, or is to be tried by what waits."""
+        self._state.kafka.answering = True
+        log.warning("event=kafka.answers outbox_records=%d", self._outbox.records)
+        if now_s >= self._silent_s + _REBUILT_S:
+            due_s = max(now_s, self._sent_again_s + _SEND_AGAIN_S)
+            self._send_again_at_s = min(self._send_again_at_s, due_s)
+        self._silent_s = math.inf
+        self.send_waiting(now_s)
 
     # To the outbox.
 
@@ -240,8 +243,11 @@ class Uplink:
     def _store(self, now_s: float) -> None:
         """Store what is overdue, and with it whatever would be soon; everything during a stop."""
         state, ledger = self._state, self._state.ledger
-        oldest, before_s, stopping = ledger.oldest_unstored(), self._entered_before_s(now_s), state.stopping
-        if oldest is None or self._disk_refuses(now_s) or not (stopping or oldest.entered_s <= before_s):
+        oldest, stopping = ledger.oldest_unstored(), state.stopping
+        if oldest is None or self._disk_refuses(now_s):
+            return
+        before_s = self._entered_before_s(now_s)
+        if not (stopping or oldest.entered_s <= before_s):
             return
         if oldest.at_sink and not stopping:
             state.kafka.watch(oldest)

@@ -1,34 +1,298 @@
-"""Decides what a message from the broker is: a reading to forward, an echo of our own, or a dead letter.
+"""Decides what a message from the broker is: a reading, an echo of our own, a dead letter. Makes its record.
+
+Here are also the gateway's own topics, what it subscribes to, and which ``[[forward]]`` a topic belongs to.
 
 Other devices' numbers become readings here: at their first receipt they get this gateway's id, this run, and
 a number that is drawn only once everything else is decided, so that each number is a record's.
 
-Owned by the forwarder's thread.
+Samplers' threads make the records of own readings; the forwarder's thread owns everything else.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from paho.mqtt.matcher import MQTTMatcher
 
 from cloud.wire import reading_records as wire
 from cloud.wire.quantities import QUANTITIES, Quantities, kind_field
+from cloud.wire.reading_records import RAW_TOPIC
 from drivers.interface import Channel
 from drivers.running_total import Total, added
-from gateway.clock.repair import mark_unsynced
-from gateway.config.bridges.model import RAW_QUANTITY, ForwardConfig
-from gateway.mqtt.kafka_records import KafkaRecords
-from gateway.mqtt.payload import NO_BATCH, AbsentValue, items, measure, parse, unwanted
-from gateway.mqtt.routes import Route, Routes
-from gateway.mqtt.steps import apply, transform
+from gateway.clock.hold import RECEIVED_AT, mark_unsynced
+from gateway.config import Config
+from gateway.config.bridges.model import RAW_QUANTITY, ForwardConfig, channel_name, singles
+from gateway.config.kafka import topic_problem
+from gateway.config.values import EACH, filled, matched, path_levels
+from gateway.mqtt.payload import (
+    NO_BATCH,
+    AbsentValue,
+    Change,
+    apply,
+    compiled,
+    hides,
+    items,
+    measure,
+    parse,
+    transform,
+    unwanted,
+)
 from gateway.ports import Clock, Record
-from gateway.quality.reasons import range_reasons, worst_flag
+from gateway.quality.qartod import range_reasons, worst_flag
 from gateway.sequences import Sequences
 
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The gateway's own topics on the local broker; ``reading`` is a template, ``readings`` a filter."""
+
+    status: str
+    run: str
+    reading: str
+    readings: str
+    command_result: str
+
+    @classmethod
+    def of(cls, config: Config) -> Topics:
+        """The topics under ``{topic_root}/{gateway}``."""
+        root = f"{config.mqtt.topic_root}/{config.gateway.id}"
+        return cls(
+            f"{root}/status",
+            f"{root}/run",
+            root + "/{sensor}/{quantity}",
+            f"{root}/+/+",
+            f"{root}/command-result",
+        )
+
+
+def routes(config: Config) -> list[ForwardConfig]:
+    """What is forwarded: the gateway's own readings, and the other devices' messages."""
+    return [ForwardConfig(Topics.of(config).readings), *config.forwards]
+
+
+def filters(config: Config) -> list[str]:
+    """What is subscribed to."""
+    return [forward.filter for forward in routes(config)]
+
+
+_CACHED_TOPICS: Final = 1024
+# A topic may have 64 KiB: longer ones than these are looked up each time, and a channel's source is the
+# beginning of one and its hash, which bounds both in bytes.
+_MAX_CACHED_CHARS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How messages of one topic are forwarded.
+
+    ``source`` is the MQTT topic. ``channel`` is ``{name}.{quantity}``, None where the topic gives no name.
+    ``topic`` is Kafka's, with {quantity} for readings; ``topic_problem`` is why it can't be one. ``key`` is
+    None where it is the reading's. ``changes`` are the steps, ``extra`` the fields that they set in readings
+    made here; ``hides``: some of the message must not leave. ``batch``: a message has an array of readings.
+    ``sender`` is the level of the topic that the filter's first wildcard stands for: brokers give each device
+    topics of its own by it. ``parts`` are the routes of several readings.
+    """
+
+    forward: ForwardConfig
+    source: str
+    name: str | None
+    channel: str | None
+    topic: str
+    topic_problem: str | None
+    key: bytes | None
+    changes: tuple[Change, ...]
+    extra: Mapping[str, Any] | None
+    hides: bool
+    batch: bool
+    sender: str | None
+    parts: tuple[Route, ...] = ()
+
+
+class Routes:
+    """Finds a topic's forward. The filters don't overlap: ``check`` refuses that.
+
+    ``readings`` is the template of the readings' topics in Kafka.
+    """
+
+    def __init__(self, forwards: Iterable[ForwardConfig], readings: str = "mqtt.{quantity}") -> None:
+        self._readings = readings
+        self._matcher = MQTTMatcher()  # type: ignore[no-untyped-call]
+        for forward in forwards:
+            self._matcher[forward.filter] = forward
+        self._cached = lru_cache(_CACHED_TOPICS)(self._look_up)
+
+    def find(self, topic: str) -> Route | None:
+        """The route of a topic, None where no filter matches it."""
+        return self._cached(topic) if len(topic) <= _MAX_CACHED_CHARS else self._look_up(topic)
+
+    def _look_up(self, topic: str) -> Route | None:
+        forward = next(self._matcher.iter_match(topic), None)  # type: ignore[no-untyped-call]
+        if forward is None:
+            return None
+        parts = tuple(self._route(single, topic) for single in singles(forward))
+        return self._route(forward, topic, parts)
+
+    def _route(self, forward: ForwardConfig, topic: str, parts: tuple[Route, ...] = ()) -> Route:
+        wild = matched(forward.filter, topic)
+
+        def fill(template: str) -> str:
+            return filled(template, wild).replace("{topic}", topic)
+
+        raw, decoded = forward.payload == "raw", forward.payload in ("number", "json")
+        kafka_topic, problem = RAW_TOPIC if raw else self._readings, None
+        if forward.topic is not None:
+            kafka_topic = filled(forward.topic, wild, slash=".")
+            problem = topic_problem(kafka_topic, self._readings, raw=raw)
+        extra: dict[str, Any] = {}
+        if decoded:
+            apply(compiled((step for step in forward.steps if step.set), fill), extra)
+        name, quantity = channel_name(forward, topic), RAW_QUANTITY if raw else forward.quantity
+        return Route(
+            forward=forward,
+            source=_source(topic),
+            name=name,
+            channel=None if name is None or quantity is None else f"{name}.{quantity}",
+            topic=kafka_topic,
+            topic_problem=problem,
+            key=fill(forward.key or "{topic}").encode() if forward.key or raw else None,
+            changes=compiled((step for step in forward.steps if not (decoded and step.set)), fill),
+            extra=extra or None,
+            hides=hides(forward.steps),
+            batch=EACH in path_levels(forward.path or ""),
+            sender=wild[0].partition("/")[0] if wild else None,
+            parts=parts,
+        )
+
+
+def _source(topic: str) -> str:
+    """A topic as it is kept for each channel."""
+    if len(topic) <= _MAX_CACHED_CHARS:
+        return topic
+    return f"{topic[:_MAX_CACHED_CHARS]}… (SHA-256 {hashlib.sha256(topic.encode()).hexdigest()})"
+
+
 log = logging.getLogger(__name__)
+
+_MQTT_TOPIC: Final = "mqtt-topic"
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+class KafkaRecords:
+    """The records of one run of ``gateway``; ``clock`` gives the time of receipt."""
+
+    def __init__(self, gateway: str, run: str, topic: str, clock: Clock) -> None:
+        self.topic = topic
+        """The template of the Kafka topics that own readings go to."""
+        self._key_prefix = f"{gateway}/".encode()
+        self._gateway = gateway
+        self._run = run
+        self._clock = clock
+        self._received = (0, (RECEIVED_AT, b""))
+        self._dead_letters = 0
+        # The first refusal of each kind is logged as a warning: a long backlog has many.
+        self._reported: set[tuple[str, str]] = set()
+
+    def own(self, reading: wire.Reading, mqtt_topic: str) -> Record:
+        """A reading sampled here. Any thread may call this."""
+        value = wire.encode_reading(reading)
+        return self.reading(reading, value, mqtt_topic, mark_unsynced(reading), self.topic)
+
+    def reading(
+        self,
+        reading: wire.Reading,
+        value: bytes,
+        mqtt_topic: str,
+        unrepaired: Headers,
+        topic: str,
+        key: bytes | None = None,
+    ) -> Record:
+        """A reading with its JSON; ``topic`` is a template, ``unrepaired``: it waits for the clock."""
+        key = wire.reading_key(reading.gateway, reading.channel) if key is None else key
+        topic = wire.reading_topic(topic, reading.quantity)
+        return Record(topic, key, value, (*self._headers(mqtt_topic), *unrepaired))
+
+    def is_own(self, record: Record) -> bool:
+        """Whether a reading was sampled here: its MQTT topic ends like its key. Forwards may make any key."""
+        key, headers = record.key, record.headers
+        return (
+            key.startswith(self._key_prefix)
+            and bool(headers)
+            and headers[0][0] == _MQTT_TOPIC
+            and headers[0][1].endswith(b"/" + key.replace(b".", b"/"))
+        )
+
+    def raw(
+        self,
+        payload: bytes,
+        mqtt_topic: str,
+        topic: str,
+        key: bytes,
+        channel: str,
+        seq: int,
+        *,
+        retained: bool,
+    ) -> Record:
+        """A message as it came, with its identity in headers."""
+        headers = (
+            *self._headers(mqtt_topic),
+            ("gateway", self._gateway.encode()),
+            ("channel", channel.encode()),
+            ("run", self._run.encode()),
+            ("seq", str(seq).encode()),
+            *((("retained", b"1"),) if retained else ()),
+        )
+        return Record(topic, key, payload, headers)
+
+    def dead_letter(
+        self, reason: str, detail: str, mqtt_topic: str, payload: bytes, *, hidden: bool = False
+    ) -> Record:
+        """What can't be forwarded; the bytes of one that may hold what a step hides stay here."""
+        self._dead_letters += 1
+        now_us = self._clock.now_ns() // 1000
+        made = wire.dead_letter(
+            self._gateway, self._run, self._dead_letters, reason, detail, mqtt_topic, now_us, payload
+        )
+        if hidden:
+            made = msgspec.structs.replace(made, payload=b"")
+        value = wire.encode_dead_letter(made)
+        return Record(wire.DEAD_LETTER_TOPIC, self._gateway.encode(), value, self._headers(mqtt_topic))
+
+    def refused(self, record: Record, problem: str) -> Record | None:
+        """The dead letter of a record that Kafka will never take; None where it is one already.
+
+        That one waits until the topic or the client takes messages of its size.
+        """
+        if record.topic == wire.DEAD_LETTER_TOPIC:
+            return None
+        source = dict(record.headers).get(_MQTT_TOPIC, b"").decode(errors="replace")
+        fault = (record.topic, problem)
+        level = logging.DEBUG if fault in self._reported else logging.WARNING
+        self._reported.add(fault)
+        text = "event=message.refused topic=%s reason=REFUSED_BY_KAFKA kafka_topic=%s error=%s"
+        log.log(level, text, source, *fault)
+        return self.dead_letter("REFUSED_BY_KAFKA", problem, source, record.value)
+
+    def damaged_row(self, stored: bytes, problem: str) -> Record:
+        """The dead letter of an outbox row that is not a record."""
+        return self.dead_letter("BAD_OUTBOX_ROW", problem, "", stored)
+
+    def _headers(self, mqtt_topic: str) -> Headers:
+        now_ms = self._clock.now_ns() // 1_000_000
+        received_ms, received_at = self._received
+        if now_ms != received_ms:
+            # Many come within one millisecond. Put in place at once: samplers' threads take it too.
+            received_at = (RECEIVED_AT, wire.format_time(now_ms * 1000).encode())
+            self._received = (now_ms, received_at)
+        return ((_MQTT_TOPIC, mqtt_topic.encode()), received_at)
+
 
 _MAX_CHANNELS: Final = 256
 """Other devices' channels in one run: the run record names each, and a topic is quickly made up."""

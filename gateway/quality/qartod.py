@@ -12,25 +12,140 @@ level: one close to the suspect value confirms a new level, which is flagged no 
 
 The pair test holds a channel against its twin and the mast's others: stopped, disagreeing, drifting. It is
 evaluated once a bin (a minute), by medians of the bins' means: a gust, the wake behind the tower for a part
-of the window, or a second's shift between two clocks move a median little. Nobody can
-say which of two twins that disagree is wrong: both are flagged. One thread at a time.
+of the window, or a second's shift between two clocks move a median little. Nobody can say which of two twins
+that disagree is wrong: both are flagged. A channel adds the mean of a bin, which is counted in time since
+boot, when it is over. Comparisons use bins up to the one before the last: every sampler has added those, so
+no comparison depends on how threads are scheduled. Directions are compared on the circle.
+
+Source: US IOOS QARTOD manuals (flags 1, 2, 3, 4, 9; roll-up: the worst flag wins, missing stands alone).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
-from typing import Final
+from typing import Final, NamedTuple
 
-from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT
+from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT
 from drivers.interface import Channel
 from gateway.config import BIN_S, QualityRules, SensorConfig
 from gateway.config.quality import OPTIONAL_KEYS
-from gateway.quality.angles import gathered, near
-from gateway.quality.minute_means import SETTLED_AFTER, Bin, MinuteMeans
-from gateway.quality.reasons import range_reasons, worst_flag
+
+
+class Reason(NamedTuple):
+    """What a reason leads to, and means."""
+
+    flag: int
+    text: str
+
+
+REASONS: Final[Mapping[str, Reason]] = {
+    "UNDER_RANGE": Reason(FAIL, "below the range"),
+    "OVER_RANGE": Reason(FAIL, "above the range"),
+    "READ_ERROR": Reason(MISSING, "the sensor does not answer: check plug, wiring and supply"),
+    "CHECKSUM": Reason(MISSING, "the answer was damaged on the wire: check the cable and its length"),
+    "STUCK_VALUE": Reason(SUSPECT, "has not moved for too long"),
+    "STEP_TOO_HIGH": Reason(SUSPECT, "jumped further than weather does"),
+    "SPIKE": Reason(SUSPECT, "a single reading far from its neighbours"),
+    "NOISY": Reason(SUSPECT, "the electrical signal can't be trusted: check plugs, pull-up and supply"),
+    "PAIR_DISAGREES": Reason(SUSPECT, "differs from its twin"),
+    "CALIBRATION_EXPIRED": Reason(SUSPECT, "the calibration has expired"),
+    "WARMING_UP": Reason(SUSPECT, "warming up"),
+    "DEAD_BAND": Reason(SUSPECT, "the vane points into its dead band: within some degrees of it"),
+    "CLOCK_UNSYNCED": Reason(SUSPECT, "the time is not known"),
+}
+"""Those of the wire contract. Ranges are the sensor's own here; beyond the site's a value is suspect."""
+
+
+def worst_flag(reasons: Iterable[str]) -> int:
+    """The flag of a value that is there, by its reasons: at most fail, good without any.
+
+    A reason that isn't of the wire contract (a driver's own) makes it suspect.
+    """
+    flags = (REASONS[reason].flag if reason in REASONS else SUSPECT for reason in reasons)
+    return max((min(each, FAIL) for each in flags), default=GOOD)
+
+
+def range_reasons(value: float, channel: Channel) -> tuple[str, ...]:
+    """Gross range test against the sensor's range, in the channel's unit."""
+    if value < channel.lower:
+        return ("UNDER_RANGE",)
+    if value > channel.upper:
+        return ("OVER_RANGE",)
+    return ()
+
+
+def turned(degrees: float) -> float:
+    """A difference of directions as the shorter way round: -180 to below 180 degrees."""
+    return (degrees + 180.0) % 360.0 - 180.0
+
+
+def near(direction: float, other: float) -> float:
+    """A direction as so many degrees that the shorter way leads there from another: 361 near 359."""
+    return other + turned(direction - other)
+
+
+def gathered(differences: Sequence[float]) -> list[float]:
+    """Differences of directions near their mean on the circle, itself within half a turn of 0.
+
+    However often one of two vanes turned round, and on either side of half a turn.
+    """
+    radians = [math.radians(each) for each in differences]
+    middle = math.degrees(math.atan2(sum(map(math.sin, radians)), sum(map(math.cos, radians))))
+    return [near(each, middle) for each in differences]
+
+
+SETTLED_AFTER: Final = 2
+"""All samplers have added the bins that are this many before the one under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """A channel's mean over one bin, and whether it was at rest all the time."""
+
+    mean: float
+    at_rest: bool
+
+
+class MinuteMeans:
+    """The latest bins of each channel."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bins: dict[tuple[str, str, int], dict[int, Bin]] = {}
+
+    def add(self, sensor: str, quantity: str, bin_ns: int, index: int, added: Bin, kept: int) -> None:
+        """Add a bin that is over; ``kept`` is how many bins the channel needs."""
+        with self._lock:
+            bins = self._bins.setdefault((sensor, quantity, bin_ns), {})
+            bins[index] = added
+            for old in [old for old in bins if not index - kept < old <= index]:
+                del bins[old]
+
+    def clear(self, sensor: str) -> None:
+        """Delete the bins of a sensor that is replaced or gone."""
+        with self._lock:
+            for key in [key for key in self._bins if key[0] == sensor]:
+                del self._bins[key]
+
+    def bins(self, sensor: str, quantity: str, bin_ns: int, indices: Iterable[int]) -> list[Bin | None]:
+        """A channel's bins, None where it added none."""
+        with self._lock:
+            found = self._bins.get((sensor, quantity, bin_ns), {})
+            return [found.get(index) for index in indices]
+
+    def others(self, sensor: str, quantity: str, bin_ns: int) -> list[str]:
+        """The other sensors of a quantity."""
+        with self._lock:
+            return [
+                other
+                for other, theirs, length_ns in self._bins
+                if (theirs, length_ns) == (quantity, bin_ns) and other != sensor
+            ]
+
 
 _ROUNDING: Final = 1e-9
 """Rounding of decimal figures as doubles."""
@@ -127,7 +242,7 @@ class PairTest:
         return excesses is not None and abs(median(excesses)) > 1
 
     def _drifted(self, last: int, rules: QualityRules) -> bool:
-        """By the median of longer means over a longer window, and only where they agree with one another.
+        """Whether the median of long means is off, over a long window, where they agree with one another.
 
         The deficit in the tower's wake changes with every degree of the wind's direction; a drift stays: the
         middle half of the means lies within one tolerance.

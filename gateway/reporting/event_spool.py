@@ -19,8 +19,7 @@ import msgspec
 
 from cloud.wire.fields import load_object
 from gateway.ports import Record, Snapshot
-from gateway.system.as_owner import as_owner_of
-from gateway.system.atomic_file import Ownership, write_atomic
+from gateway.system.atomic_file import Ownership, as_owner_of, write_atomic
 from gateway.system.times import utc_text
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from queue import SimpleQueue
 from typing import Any, Final
 
-from buffer.drops import NOT_STORED, Drop
+from buffer.errors import NOT_STORED, Drop
+from gateway.clock.given_time import ManualTime
 from gateway.clock.hold import ClockHold
-from gateway.clock.manual_time import ManualTime
 from gateway.clock.sync import ClockSync
-from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.forwarder import Inbox
 from gateway.forwarding.records import joined
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.mqtt.topics import Topics
+from gateway.mqtt.intake import Topics
 from gateway.ports import Record, Snapshot
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.run_ledger import ANNOUNCE_EVERY_S, RunLedger

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from buffer.drops import Drop
+from buffer.errors import Drop
 from cloud.wire.fields import InvalidFields, load_object, to_json
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION

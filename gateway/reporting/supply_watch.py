@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.ports import Record, Snapshot
-from gateway.system.supply import SINCE_BOOT, THROTTLED, UNDER_VOLTAGE, throttled_bits
+from gateway.system.host import SINCE_BOOT, THROTTLED, UNDER_VOLTAGE, throttled_bits
 
 log = logging.getLogger(__name__)
 

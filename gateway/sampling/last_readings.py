@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, Reading, format_time
-from gateway.clock.repair import repaired_reading
+from gateway.clock.hold import repaired_reading
 
 RECENT: Final = 120
 """Readings kept of each own channel: two minutes at 1 Hz, 10 kB."""
@@ -63,7 +63,7 @@ class LastReadings:
             self._forwarded.clear()
 
     def recent(self) -> dict[str, list[list[Any]]]:
-        """By own channel the last readings, oldest first: time in ms since the epoch, and value or null."""
+        """The last readings of each own channel, oldest first: time in ms since the epoch, value or null."""
         with self._lock:
             return {channel: list(map(list, values)) for channel, values in self._recent.items()}
 
@@ -79,7 +79,7 @@ class LastReadings:
         return len(self._own)
 
     def own(self, given_offset_ms: int | None = None) -> dict[str, dict[str, Any]]:
-        """By channel the fields of its last reading, as it leaves where the boot's time was given.
+        """The fields of each channel's last reading, as it leaves where the boot's time was given.
 
         ``given_offset_ms``: the wall time at boot that was entered by hand, ms since the epoch.
         ``valid``: how many of this run were good or not evaluated.

@@ -15,9 +15,8 @@ from drivers.interface import Board, Diagnoses, Driver
 from drivers.registry import driver_type
 from gateway.clock.system_clock import SystemClock
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import RunContext
-from gateway.sampling.sampler import Sampler
-from gateway.sampling.sensors import make_driver
+from gateway.sampling.readings import RunContext
+from gateway.sampling.sampler import Sampler, make_driver
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
 

@@ -4,13 +4,14 @@ A reading's time is the start of the period it stands for. Pulse counters are re
 everything else at its start. A failed read has readings too: value null, with the reason; before that, it is
 repeated as far as its period has room, which changes no reading's time.
 
-The supervisor abandons a driver that hangs (``calls``). The sampler that replaces this one emits READ_ERROR
-for the period that hung and all since, so that every period of the grid has its reading, and continues with a
-driver of its own.
+The supervisor's thread watches the calls of the driver (``TimedCall``) and abandons one that hangs. Both
+threads agree on the outcome of each call: either its result counts, or it is discarded. The sampler that
+replaces this one emits READ_ERROR for the period that hung and all since, so that every period of the grid
+has its reading, and continues with a driver of its own.
 
 The log says that a sensor begins to fail, fails in another way, and answers again. One that fails
 now and then (a DHT11 has some per cent of damaged frames) would log both all day long: the limit on repeated
-lines (``system/logs/rate_limit.py``) counts them.
+lines (``system/logs.py``) counts them.
 
 Times are in nanoseconds of event time. A sensor has a least time between two requests; a period has room for
 some, or for none: a DHT11 (2 s) read every 2 s is never read twice, one read every 10 s is.
@@ -20,27 +21,84 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from cloud.wire.bounds import is_within
+from drivers.boards.registry import open_board
 from drivers.interface import (
     AnswersLate,
+    Board,
+    BoardError,
+    Channel,
     ChecksumError,
     Compensated,
     CountsPulses,
     DescribesItself,
     DriverError,
+    FittedSensor,
     Measurement,
     ReadError,
 )
-from gateway.config import QualityRules, SensorConfig
+from drivers.registry import driver_type, guarded
+from gateway.config import Config, QualityRules, SensorConfig
 from gateway.ports import Driver
-from gateway.sampling.call_timeout import CallAbandoned, TimedCall
-from gateway.sampling.readings import ReadingFactory
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import ReadingFactory, RunContext
 from gateway.sampling.schedule import Boundary, Period, Schedule
+
+
+class CallAbandoned(Exception):
+    """The call returned after it was abandoned; its result is discarded and its thread ends."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One call of a driver, and the seconds after which it counts as hung."""
+
+    timeout_s: float
+
+
+class TimedCall:
+    """The calls of one driver by one thread, watched by another.
+
+    ``current`` is the call that has not returned yet. ``returning`` is set when an abandoned call returns,
+    before the driver is stopped; ``released`` after that. Until then the hardware may still be the old
+    driver's.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.current: Call | None = None
+        self.abandoned = False
+        self.returning = threading.Event()
+        self.released = threading.Event()
+
+    @contextmanager
+    def call(self, timeout_s: float) -> Iterator[None]:
+        """Call the driver in the body. Raises CallAbandoned, whatever the driver raised, once abandoned."""
+        with self._lock:
+            self.current = Call(timeout_s)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.current = None
+                abandoned = self.abandoned
+            if abandoned:
+                self.returning.set()
+                raise CallAbandoned
+
+    def abandon(self, call: Call) -> bool:
+        """Abandon a call; False where it has returned."""
+        with self._lock:
+            if self.current is not call:
+                return False
+            self.abandoned = True
+            return True
+
 
 MOST_RETRIES: Final = 3
 _JITTER: Final = 0.25
@@ -371,3 +429,53 @@ class Sampler:
             self._context.emit(reading, self.sensor.name)
         if answered:
             self._failures.answered()
+
+
+class FailedDriver:
+    """Stands for a driver whose own code fails where it is made: READ_ERROR for its readings, no crash."""
+
+    accumulates = False
+
+    def __init__(self, channels: tuple[Channel, ...], problem: str) -> None:
+        self.channels = channels
+        self._problem = problem
+
+    def start(self) -> None:
+        """Raises BoardError."""
+        raise BoardError(self._problem)
+
+    def read(self) -> tuple[Measurement, ...]:
+        """Raises ReadError."""
+        raise ReadError(self._problem)
+
+    def stop(self) -> None:
+        """Nothing was started."""
+
+
+def make_driver(sensor: SensorConfig, board: Board) -> Driver:
+    """A sensor's driver, or what stands for it where a package's code fails."""
+    known = driver_type(sensor.driver)
+    try:
+        with guarded(sensor.driver):
+            return known.make(board, sensor.options)
+    except DriverError as error:
+        return FailedDriver(sensor.channels, str(error))
+
+
+def make_sampler(sensor: SensorConfig, board: Board, context: RunContext) -> Sampler:
+    """A sampler with a driver of its own."""
+    kind = driver_type(sensor.driver)
+    return Sampler(sensor, make_driver(sensor, board), context, kind.longest_read_s, kind.retry_after_s)
+
+
+def open_fitted_board(config: Config) -> Board:
+    """The board with its sensors. Raises BoardError."""
+    return open_board(config.board.options, fitted_sensors(config), config.base_dir, config.gateway)
+
+
+def fitted_sensors(config: Config) -> list[FittedSensor]:
+    """The config's sensors as the board sees them."""
+    return [
+        FittedSensor(sensor.name, sensor.driver, sensor.options, sensor.channels, sensor.height_m)
+        for sensor in config.sensors
+    ]

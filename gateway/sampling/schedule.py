@@ -117,7 +117,7 @@ class Schedule:
         """Wait for a period's beginning, the next of the new grid where the clock is set; None at the end."""
         clock, begin_ns, offset_ns = self._clock, boundary.begin_ns, boundary.offset_ns
         while not self._retired.is_set() and self.wait(begin_ns, offset_ns):
-            # In this order: where the clock is synchronised in between, a right time is repaired needlessly.
+            # This order costs at most a needless repair, where the clock is synchronised in between.
             synced, now_offset_ns = clock.synced, clock.offset_ns()
             if clock_was_set(offset_ns, now_offset_ns, self.length_ns):
                 self._log_set(offset_ns, now_offset_ns)

@@ -21,8 +21,7 @@ from typing import Final
 from cloud.backoff import Backoff
 from gateway.config import QualityRules, SensorConfig
 from gateway.ports import Clock
-from gateway.sampling.call_timeout import Call
-from gateway.sampling.sampler import Sampler
+from gateway.sampling.sampler import Call, Sampler
 from gateway.system.watchdog import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -150,7 +149,7 @@ class _Supervised:
 
     @property
     def heartbeat(self) -> Heartbeat:
-        """For the watchdog: a thread that has ended, failed or not, has nothing to do."""
+        """What the watchdog examines: a thread that has ended, failed or not, has nothing to do."""
         steps = self.sampler.steps if self.running else None
         thread = self._thread.native_id if self._thread is not None else None
         return Heartbeat(f"sampler-{self.name}", steps, _STEP_PERIODS, thread=thread)
@@ -227,12 +226,12 @@ class Supervisor:
 
     @property
     def troubles(self) -> dict[str, str]:
-        """By sensor, the error of its last read."""
+        """The error of each sensor's last read."""
         troubles = ((one.name, one.sampler.trouble) for one in self._supervised)
         return {name: trouble for name, trouble in troubles if trouble is not None}
 
     def pulses(self) -> dict[str, int]:
-        """By sensor that counts pulses, the count since its driver was started. Any thread."""
+        """The count of each pulse sensor since its driver was started. Any thread."""
         counts = {one.name: one.sampler.pulses() for one in self._supervised}
         return {name: count for name, count in counts.items() if count is not None}
 
@@ -249,7 +248,7 @@ class Supervisor:
         return {one.name: one.sampler.description for one in self._supervised if one.sampler.description}
 
     def heartbeats(self) -> tuple[Heartbeat, ...]:
-        """For the watchdog, from any thread: each sampler, without the abandoned ones."""
+        """Each sampler's heartbeat, without the abandoned ones. Any thread."""
         return tuple(one.heartbeat for one in tuple(self._supervised))
 
     def start(self) -> None:

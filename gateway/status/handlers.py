@@ -21,8 +21,8 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 import msgspec
 
 from cloud.wire.reading_records import QUALITIES
-from gateway.clock.manual_time import ManualTime
-from gateway.quality.reasons import REASONS
+from gateway.clock.given_time import ManualTime
+from gateway.quality.qartod import REASONS
 from gateway.status.bounded_server import is_own_name
 from gateway.status.tokens import WINDOW_S, Access
 from gateway.system.host import resident_bytes

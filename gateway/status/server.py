@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.clock.manual_time import ManualTime
+from gateway.clock.given_time import ManualTime
 from gateway.status.bounded_server import BoundedServer
 from gateway.status.handlers import Request
 from gateway.status.tokens import Gate

@@ -1,6 +1,10 @@
 """Replaces a file so that it is whole, or as it was before, whenever the power goes.
 
 Temporary file, fsync, rename, fsync of the directory. ``buffer/files.py`` has its own for the outbox.
+
+What root writes for the service, in directories that the service's user owns, it writes as that user. A link
+in such a directory may lead anywhere: root that followed it, or changed its target's owner, would give the
+user what only root has. A process of the user's reaches nothing more than the user does.
 """
 
 from __future__ import annotations
@@ -71,19 +75,6 @@ def replacing(path: Path, ownership: Ownership | None = None) -> Iterator[Binary
     sync_directory(path.absolute().parent)
 
 
-def write_secret(path: Path, content: str) -> None:
-    """Make a file, mode 0600. Raises OSError, also where anything has its name; then nothing changed."""
-    with open(path, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            path.unlink()
-            raise
-    sync_directory(path.absolute().parent)
-
-
 def read_state(path: Path, parse: Callable[[Any], T], default: T) -> T:
     """What ``parse`` makes of a JSON file; ``default`` without one, and, logged, where it can't be read."""
     try:
@@ -103,3 +94,38 @@ def write_state(path: Path, fields: Any, level: int = logging.ERROR) -> bool:
         log.log(level, "event=state.not_written path=%s error=%s", path, error)
         return False
     return True
+
+
+@contextmanager
+def as_owner_of(directory: Path) -> Iterator[None]:
+    """Root acts as the user who owns the directory, or one that it is in. Others act as they are.
+
+    The whole process does, all threads. Raises OSError.
+    """
+    owner = _owner(directory)
+    if os.geteuid() != 0 or owner is None:
+        yield
+        return
+    gid, groups = os.getegid(), os.getgroups()
+    os.setgroups([])
+    try:
+        os.setegid(owner.st_gid)
+        os.seteuid(owner.st_uid)
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(gid)
+        os.setgroups(groups)
+
+
+def _owner(directory: Path) -> os.stat_result | None:
+    """The first one on the way, from the root, that isn't root's: whoever has it may exchange all below."""
+    path = directory.absolute()
+    for place in (*reversed(path.parents), path):
+        try:
+            facts = place.lstat()
+        except FileNotFoundError:
+            return None
+        if facts.st_uid != 0:
+            return facts
+    return None

@@ -1,4 +1,4 @@
-"""At most so many open alerts of a gateway and severity one by one; the others are one, which says how many.
+"""Publishes a bounded number of open alerts of a gateway and severity; one alert counts all the others.
 
 Whoever may publish for a gateway can name thousands of channels, and a mast that breaks as a whole has a
 fault in each: people are to see both as one. A critical alert never waits behind others' notes. In an hour a
@@ -140,7 +140,7 @@ class Crowds:
                 del self._gateways[gateway]
 
     def forget_rules(self, kept: Iterable[RuleId], at_us: int) -> list[AlertRecord]:
-        """Withheld alerts of other rules are nobody's any more: the records that this leads to."""
+        """Drops withheld alerts of other rules; returns the records that this leads to."""
         rules = set(kept)
         found: list[AlertRecord] = []
         for gateway, own in list(self._gateways.items()):
@@ -173,7 +173,7 @@ def _record(gateway: str, since_us: int, at_us: int, number: int, severity: str 
     return AlertRecord(
         id=alert_id(CROWD, gateway, None, since_us), rule=CROWD[0], rule_version=CROWD[1], kind="crowd",
         severity=severity, gateway=gateway, state="raised" if number else "cleared",
-        raised_at=format_time(since_us), cleared_at=None if number else at, reported_at=at, value=float(number),
-        historical=False,
+        raised_at=format_time(since_us), cleared_at=None if number else at, reported_at=at,
+        value=float(number), historical=False,
         detail=f"{who}: {number} alerts or more beyond {limit}" if number else over,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from cloud.toml_problems import WrongValue, nearest
 from cloud.toml_source import TomlSource
 from cloud.values import duration_s
 from cloud.wire.command_records import NAME
-from spark_jobs.errors import SettingsError
+from spark_jobs.platform.errors import SettingsError
 
 FIELDS: Final = ("rule", "gateway", "channel", "value")
 """What a message may name in braces."""
@@ -132,8 +132,8 @@ Ending = WrapValidator(_ending)
 class CommandRule(Table):
     """What a live alert sends to its gateway.
 
-    At most ``per_hour`` in any hour of this rule in the whole fleet, and not within ``min_interval_us`` of
-    the last one to the same gateway.
+    ``per_hour`` bounds the commands of this rule to the whole fleet in any hour; two to one gateway are at
+    least ``min_interval_us`` apart.
     """
 
     action: Word

@@ -1,7 +1,7 @@
 """What is scored: a mast's interval statistics, each interval with the ones before it.
 
-And the baseline beside the network: rules with fixed limits, which need no training. Each broken rule is
-given as ``RULE:CHANNEL``.
+The baseline beside the network is here too: rules with fixed limits, which need no training. Each broken rule
+is given as ``RULE:CHANNEL``.
 """
 
 from __future__ import annotations

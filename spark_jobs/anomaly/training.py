@@ -18,7 +18,7 @@ from spark_jobs.anomaly import scoring
 from spark_jobs.anomaly.features import Layout, Scaler, features_of, layout_of
 from spark_jobs.anomaly.model import Model
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Flags, Numbers, Observations, broken_rules
-from spark_jobs.errors import JobError
+from spark_jobs.platform.errors import JobError
 
 HIDDEN_UNITS: Final = (64,)
 FOLDS: Final = 5
@@ -32,7 +32,7 @@ _ALSO_HIDDEN: Final = 0.15
 _BIN_QUANTILES: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 _LEAST_IN_BIN: Final = 50
 _ABSENCE_ROWS: Final = 2000
-"""So many intervals of each fold are predicted once more for each channel that could be missing."""
+"""How many intervals of each fold are predicted once more for each channel that could be missing."""
 _USUAL: Final = 0.95
 _NORMAL_AT_USUAL: Final = 1.959963985
 """95 % of a normal distribution lie within this many standard deviations. The scale is taken there, not as a

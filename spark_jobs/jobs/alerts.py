@@ -13,14 +13,18 @@ their name, and has its own checkpoint. They share topics and tables.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -28,28 +32,29 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
-from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC
+from cloud.wire.identities import NOBODY, Identities
+from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, UNSYNCED
 from spark_jobs.alerting.alarm import OpenAlert
 from spark_jobs.alerting.crowd import CROWD, Crowds
-from spark_jobs.alerting.engine import Engine, IntervalRow
+from spark_jobs.alerting.engine import PARTS, Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
+from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.alerting.notifications import Notifier, closing, merged_row
 from spark_jobs.alerting.rules import DEFAULT_RULES, Anomaly, Cloned, Pair, Recovery, Rule, Rules, load_rules
-from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.frames import dicts_of, rows_frame
-from spark_jobs.intervals import SECOND_US, now_us
-from spark_jobs.metrics import STATE_ROWS
-from spark_jobs.schemas import ALERTS, ANOMALIES, CHANNELS, PRESENCE, STATISTICS, Table
-from spark_jobs.session import small_batch_session, task_slots
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.frames import dicts_of, rows_frame
+from spark_jobs.platform.intervals import SECOND_US, now_us
+from spark_jobs.platform.metrics import STATE_ROWS
+from spark_jobs.platform.schemas import ALERTS, ANOMALIES, CHANNELS, PRESENCE, STATISTICS, Table
+from spark_jobs.platform.session import small_batch_session, task_slots
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
-from spark_jobs.sources.identities import IdentitySource
-from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.sources.samples import anomaly_rows, collect_samples, presence_rows, recovery_rows
-from spark_jobs.state.alert_state import StateFiles
+from spark_jobs.sources.kafka import IdentitySource, kafka_records
 from spark_jobs.streaming.query import Job, Source, Timer, query_id
+from spark_jobs.transforms.validate import parse_batch
 
 log = logging.getLogger("fieldgate.jobs.alerts")
 
@@ -60,6 +65,128 @@ _SLOW_S: Final = 1.0
 """Batches that take longer are logged each; of the others one a minute."""
 _EVERY_S: Final = {"table": 10.0, "feeds": 10.0, "twins": 60.0, "rules": 5.0}
 """What is due by the clock."""
+
+
+_START_US: Final = "unix_micros(interval_start) as start_us"
+
+
+def collect_samples(
+    records: DataFrame, dead_letter_topic: str, schemas: ReadingSchemas, identities: Identities = NOBODY
+) -> list[Sample]:
+    """What may be evaluated of Kafka records: readings, those of a channel in their order.
+
+    One whose clock was not set has no value and is late: it shows that its gateway is there.
+
+    One Spark job brings the records; they are validated here, in the driver: a Python worker's round trip is
+    longer than what a second's records take.
+    """
+    table = records.select("value", "key", "topic", "partition", "offset", "timestamp", "headers").toArrow()
+    samples: list[Sample] = []
+    for batch in table.combine_chunks().to_batches():
+        if not batch.num_rows:
+            continue
+        parsed = parse_batch(batch, dead_letter_topic, identities, schemas.known)
+        if parsed.unknown and schemas.learn(parsed.unknown):
+            parsed = parse_batch(batch, dead_letter_topic, identities, schemas.known)
+        samples += _samples(parsed.readings)
+    return samples
+
+
+def _samples(readings: Any) -> Iterator[Sample]:
+    names = ("gateway", "channel", "time", "period_ms", "value", "quality", "replayed", "kafka_time")
+    columns = {
+        name: column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        for name, column in ((name, readings[name]) for name in names)
+    }
+    unsynced = pc.equal(readings["clock"], UNSYNCED)
+    columns["value"] = pc.if_else(unsynced, None, columns["value"])
+    columns["replayed"] = pc.or_(unsynced, columns["replayed"])
+    columns["period_ms"] = pc.multiply(columns["period_ms"].cast(pa.int64()), 1000)
+    return map(Sample, *(columns[name].to_pylist() for name in names))
+
+
+def recovery_rows(changes: DataFrame, interval_s: int) -> DataFrame:
+    """Closed intervals of ``statistics`` of one length."""
+    closed = changes.where(f"interval_s = {interval_s} and version >= 1 and recovery is not null")
+    return closed.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
+
+
+def presence_rows(changes: DataFrame, interval_s: int) -> DataFrame:
+    """Each time of each gateway; the measure is 1 where two with its name run at once."""
+    return changes.selectExpr(
+        "gateway", "cast(null as string) as channel", "unix_micros(updated_at) as start_us",
+        "cast(state = 'cloned' as double) as measure", "1 as version",
+    ).distinct()  # fmt: skip
+
+
+def anomaly_rows(changes: DataFrame, interval_s: int) -> DataFrame:
+    """Scored intervals of one length; the measure is the score as a multiple of its threshold."""
+    scored = changes.where(f"interval_s = {interval_s} and threshold > 0 and score is not null")
+    return scored.selectExpr(
+        "gateway", "cast(null as string) as channel", _START_US, "score / threshold as measure",
+        "version", "try_element_at(channels, 1).channel as about",
+    )  # fmt: skip
+
+
+_VERSION: Final = 2
+_KEPT: Final = 2 * PARTS
+"""The first ones after a restart divide the gateways again."""
+_DIGEST_BYTES: Final = 32
+
+
+class StateFiles:
+    """The job's state in numbered files beside its checkpoint, at any URI Spark can write. One writer.
+
+    A file is written before a batch's alerts are produced and before Spark counts the batch as done, so after
+    a kill the same batch finds its records and produces them again, byte for byte, and the next one goes on
+    from its state. Each file has the gateways that changed and a part of the others, so that what a batch
+    writes doesn't grow with the fleet, and the last PARTS files together have all of them. Files are never
+    written twice nor renamed: object stores have no rename. Each begins with the SHA-256 of what follows, so
+    that one that was cut short is ignored: Spark then repeats its batch.
+    """
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self._files = Files(spark)
+        self._location = location
+        self._numbers = self._files.numbers(location)
+
+    @property
+    def next(self) -> int:
+        """The number of the next file."""
+        return self._numbers[-1] + 1 if self._numbers else 1
+
+    def load(self) -> dict[str, Any] | None:
+        """The newest state that is whole, with ``gateways`` by name, each as it was last.
+
+        None where there is none. Raises JobError for one of another version.
+        """
+        newest: dict[str, Any] | None = None
+        for number in reversed(self._numbers):
+            content = self._files.read_bytes(f"{self._location}/{number:020d}") or b""
+            if hashlib.sha256(content[_DIGEST_BYTES:]).digest() != content[:_DIGEST_BYTES]:
+                continue
+            state: dict[str, Any] = msgspec.json.decode(zlib.decompress(content[_DIGEST_BYTES:]))
+            if state["v"] != _VERSION:
+                raise JobError(
+                    f"{self._location}: the state is of version {state['v']}, not {_VERSION}: remove the "
+                    "directory to start over (alerts that are open go on, by the table)"
+                )
+            gateways = state.pop("gateways", {})
+            newest = newest or {**state, "gateways": {}}
+            newest["gateways"] = {**gateways, **newest["gateways"]}
+        return newest
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Makes a state the newest one; it is on the disk when this returns."""
+        number = self.next
+        packed = zlib.compress(msgspec.json.encode({"v": _VERSION, **state}), 1)
+        self._files.write(
+            f"{self._location}/{number:020d}", hashlib.sha256(packed).digest() + packed, sync=True
+        )
+        self._numbers.append(number)
+        while len(self._numbers) > _KEPT:
+            self._files.delete(f"{self._location}/{self._numbers.pop(0):020d}")
+
 
 _FEEDS: Final[dict[type[Rule], tuple[Table, Callable[..., DataFrame]]]] = {
     Recovery: (STATISTICS, recovery_rows),

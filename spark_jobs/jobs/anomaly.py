@@ -16,14 +16,13 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.anomaly.model import ModelError, Packed
+from spark_jobs.anomaly.model import ModelError, ModelStore, Packed
 from spark_jobs.anomaly.scoring import ready
-from spark_jobs.anomaly.store import ModelStore
-from spark_jobs.files import Files
-from spark_jobs.frames import kept
-from spark_jobs.schemas import ANOMALIES, STATISTICS
-from spark_jobs.session import plan_for, small_batch_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.frames import kept
+from spark_jobs.platform.schemas import ANOMALIES, STATISTICS
+from spark_jobs.platform.session import plan_for, small_batch_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sources.mast_intervals import other_intervals

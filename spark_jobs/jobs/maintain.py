@@ -14,10 +14,10 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from spark_jobs.errors import SettingsError
 from spark_jobs.maintenance.schedule import AGED_BY, Maintenance, MaintenanceOptions, Report
-from spark_jobs.session import running_session
-from spark_jobs.settings import Settings, duration_s
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.session import running_session
+from spark_jobs.platform.settings import Settings, duration_s
 from spark_jobs.streaming.query import Timer
 
 DESCRIPTION: Final = "join small files, cluster closed days, drop what is too old, back up checkpoints"

@@ -13,11 +13,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.frames import few_of, kept
-from spark_jobs.intervals import changed_spans, periods_as_spans
-from spark_jobs.schemas import CHANNELS, MAST, STATISTICS
-from spark_jobs.session import plan_for, small_batch_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import few_of, kept
+from spark_jobs.platform.intervals import changed_spans, periods_as_spans
+from spark_jobs.platform.schemas import CHANNELS, MAST, STATISTICS
+from spark_jobs.platform.session import plan_for, small_batch_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.sources.mast_intervals import intervals_within, other_intervals, statistics_in

@@ -16,13 +16,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.reading_records import IMPORT_RUN
-from spark_jobs import metrics
-from spark_jobs.files import Files
-from spark_jobs.frames import kept
-from spark_jobs.intervals import moment_of, now_us
-from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS, Table
-from spark_jobs.session import plan_for, small_batch_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.frames import kept
+from spark_jobs.platform.intervals import moment_of, now_us
+from spark_jobs.platform.schemas import PRESENCE, QUARANTINE, READINGS, RUNS, SEEN, SET_ASIDE, STATUS, Table
+from spark_jobs.platform.session import plan_for, small_batch_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes, table_version, write
 from spark_jobs.sinks.merge import differs, merge_rows
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
@@ -60,7 +60,7 @@ class PresenceJob(Job):
         self._rejects_until_us = _newest_us(self._read(SET_ASIDE))
 
     def source(self) -> Source:
-        """New readings; nobody waits for those of a logger's file."""
+        """New readings, without those of loggers' files: a channel of a file is not expected to send."""
         changes = table_changes(self._spark, self._settings, READINGS)
         changes = changes.where(~F.startswith(F.col("run"), F.lit(IMPORT_RUN)))
         return Source(changes, max(_EVERY_S, self._settings.trigger_s), follows=(READINGS,))
@@ -92,7 +92,7 @@ class PresenceJob(Job):
             runs, settled = self._records(all_settled=all_settled)
             unseen = identity_ranges(self._unseen())
             found = {
-                "kafka": self._ranges(SEEN).union(unseen),
+                "stored": self._ranges(SEEN).union(unseen),
                 "dead_letters": self._ranges(SET_ASIDE),
                 "announced": dropped(runs),
             }

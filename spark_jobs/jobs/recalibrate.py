@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from cloud.wire.channel_records import parse_channel
-from spark_jobs.errors import SettingsError
-from spark_jobs.maintenance.recalibration import Later, Wanted, recalibrate
-from spark_jobs.session import running_session
-from spark_jobs.settings import Settings, period
-from spark_jobs.state.calibrations import Certificate
+from spark_jobs.maintenance.recalibration import Certificate, Later, Wanted, recalibrate
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.session import running_session
+from spark_jobs.platform.settings import Settings, period
 
 DESCRIPTION: Final = "compute a channel's values again from raw with a later certificate"
 

@@ -20,17 +20,16 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.fields import format_time
 from cloud.wire.identities import Identities
-from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.intervals import moment_of
 from spark_jobs.jobs.ingest import LEASE, TABLES
-from spark_jobs.schemas import QUARANTINE
-from spark_jobs.session import running_session, task_slots
-from spark_jobs.settings import Settings, moment_us
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.intervals import moment_of
+from spark_jobs.platform.schemas import QUARANTINE
+from spark_jobs.platform.session import running_session, task_slots
+from spark_jobs.platform.settings import Settings, moment_us
 from spark_jobs.sinks.quarantine import release
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.sources.identities import IdentitySource
-from spark_jobs.sources.kafka import kafka_between
+from spark_jobs.sources.kafka import IdentitySource, kafka_between
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.transforms.dedupe import RECORD
 from spark_jobs.transforms.packing import packed, readings_of

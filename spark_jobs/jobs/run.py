@@ -9,20 +9,24 @@ import sys
 import threading
 from functools import partial
 from types import FrameType
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from spark_jobs.metrics import serving
-from spark_jobs.registry import STREAMING, load
-from spark_jobs.session import running_session
-from spark_jobs.settings import Settings
-from spark_jobs.streaming.batch_gate import BatchGate
-from spark_jobs.streaming.query import Job, start_query
-from spark_jobs.streaming.query_metrics import ProgressMetrics
-from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped
-from spark_jobs.streaming.topic_ids import TopicsRecreatedError
+from spark_jobs.platform.java import java_gateway, java_of
+from spark_jobs.platform.metrics import serving
+from spark_jobs.platform.registry import STREAMING, load
+from spark_jobs.platform.session import running_session
+from spark_jobs.platform.settings import Settings
+from spark_jobs.streaming.query import BatchGate, Job, TopicsRecreatedError, start_query
+from spark_jobs.streaming.supervisor import (
+    ProgressMetrics,
+    QueryFailedError,
+    Supervised,
+    reason_of,
+    run_until_stopped,
+)
 
 log = logging.getLogger("fieldgate.jobs")
 
@@ -90,9 +94,9 @@ class _Stop:
 
     def before_java(self, spark: SparkSession) -> None:
         """Makes the jobs end before Java does."""
-        context: Any = spark.sparkContext
-        ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
-        java, hooks = context._jvm.java, context._jvm.org.apache.hadoop.util.ShutdownHookManager.get()
+        ensure_callback_server_started(java_gateway(spark))  # type: ignore[no-untyped-call]
+        packages = java_of(spark)
+        java, hooks = packages.java, packages.org.apache.hadoop.util.ShutdownHookManager.get()
         # A thread, never started, for its hash, which no object of ours has in Java.
         hook, seconds = java.lang.Thread(self), java.util.concurrent.TimeUnit.SECONDS
         # Before the hooks of Spark (40 and 50) and of the file systems (10).

@@ -17,18 +17,17 @@ from typing import Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs import s3
 from spark_jobs.anomaly.features import CONTEXT_LIMIT, SD_FLOOR_MPS, SPEED_FLOOR_MPS
-from spark_jobs.anomaly.model import Model, Packed, unpack
+from spark_jobs.anomaly.model import Model, ModelStore, Packed, unpack
 from spark_jobs.anomaly.observations import LEAST_RECOVERY, WINDOW
-from spark_jobs.anomaly.store import ModelStore
 from spark_jobs.anomaly.training import FOLDS, HIDDEN_UNITS, Choices, TooLittleDataError
-from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.files import Files
-from spark_jobs.frames import rows_frame
-from spark_jobs.schemas import STATISTICS
-from spark_jobs.session import running_session
-from spark_jobs.settings import Settings, period
+from spark_jobs.platform import s3
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.schemas import STATISTICS
+from spark_jobs.platform.session import running_session
+from spark_jobs.platform.settings import Settings, period
 from spark_jobs.transforms.anomaly import trained_models, windows
 
 log = logging.getLogger("fieldgate.jobs.train")

@@ -1,44 +1,276 @@
 """A channel's values of a period computed again from raw, in ``readings`` itself, and the record of it.
 
+Always from what the gateway sent, however often it was done before: a reading that was changed carries it in
+``extra`` as ``original`` (value, cal, quality, reasons), put there last. So the order of recalibrations does
+not matter, and taking the original back gives the reading as it was, bit by bit.
+
+The flag, by what can be judged from a single reading: beyond the sensor's range it fails. Where it failed for
+its range under the old calibration alone and lies inside under the new one, that reason goes, and the reading
+is *not evaluated* (2): the other tests were made on the old value. CALIBRATION_EXPIRED is judged by the new
+calibration's last day where it has one. All other reasons stay, and so does everything else's flag.
+
 The statistics follow by the table's change feed. Months are done one after the other; what is cut short is
 finished by doing it again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from itertools import groupby
 from operator import or_
-from typing import Any
+from typing import Any, Final
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from cloud.wire.channel_records import ChannelRecord
+from cloud.wire.number_set import NumberSet
+from cloud.wire.quantities import QUANTITIES
+from cloud.wire.reading_records import FAIL, NOT_EVALUATED, SUSPECT
 from spark_jobs.maintenance.table_files import Part, parts
-from spark_jobs.schemas import CHANNELS, READINGS, RECALIBRATIONS
-from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, write
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.intervals import FOREVER_US
+from spark_jobs.platform.schemas import CHANNELS, READINGS, RECALIBRATIONS
+from spark_jobs.platform.settings import Settings
+from spark_jobs.sinks.delta import ensure_table, retried, write
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sinks.retry import retried
-from spark_jobs.state.calibrations import (
-    CalibrationError,
-    Certificate,
-    certified,
-    in_place_of,
-    is_ours,
-    linear,
-    row_of,
-    with_period,
-)
-from spark_jobs.transforms.recalibrate import Linear, is_linear, original, recalibrated
+from spark_jobs.transforms.records import channel_row
 from spark_jobs.transforms.statistics import timely
 
 log = logging.getLogger("fieldgate.jobs.recalibrate")
+
+
+_ORIGINAL: Final = "value double, cal string, quality int, reasons array<string>"
+_SUFFIX: Final = r',?"original":(\{"value":[^{}]*"quality":[^{}]*\})\}$'
+"""How ``extra`` ends when it was put there by us; another field of that name stands elsewhere."""
+_RANGE: Final = ("UNDER_RANGE", "OVER_RANGE")
+_EXPIRED: Final = "CALIBRATION_EXPIRED"
+_FAILING: Final = (*_RANGE, "READ_ERROR", "CHECKSUM")
+_TOLERANCE: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A calibration: value = slope · raw + offset, in the channel's units; ``range`` is the sensor's.
+
+    ``rest_is_zero``: raw 0 reads 0. ``saturates_at``: from this raw on (either sign) the converter is at its
+    end, and no calibration makes the reading right.
+    """
+
+    cal: str
+    slope: float
+    offset: float
+    range: tuple[float, float]
+    rest_is_zero: bool = False
+    saturates_at: float | None = None
+    expires: date | None = None
+
+    def value(self, raw: Column) -> Column:
+        """The value of a raw one, computed as the gateway does."""
+        linear = F.lit(self.slope) * raw + F.lit(self.offset)
+        return F.when(raw == 0, F.lit(0.0)).otherwise(linear) if self.rest_is_zero else linear
+
+    def outside(self, value: Column) -> Column:
+        """The reason of a value beyond the sensor's range, or null."""
+        lower, upper = self.range
+        return F.when(value < lower, _RANGE[0]).when(value > upper, _RANGE[1])
+
+    def has_expired(self, time: Column) -> Column:
+        """Whether a time lies after the last day, in UTC; false where there is none."""
+        if self.expires is None:
+            return F.lit(False)
+        return time >= F.lit((self.expires + timedelta(days=1)).isoformat() + "T00:00:00Z").cast("timestamp")
+
+
+def original() -> Column:
+    """What the gateway sent of a reading: value, cal, quality, reasons."""
+    kept = F.from_json(F.regexp_extract("extra", _SUFFIX, 1), _ORIGINAL)
+    now = F.struct("value", "cal", "quality", "reasons")
+    return F.when(F.coalesce(F.col("extra").rlike(_SUFFIX), F.lit(False)), kept).otherwise(now)
+
+
+def is_linear(old: Linear) -> Column:
+    """Whether the gateway's value is what its calibration makes of ``raw``, but for rounding."""
+    value = original()["value"]
+    apart = F.abs(value - old.value(F.col("raw")))
+    return apart <= _TOLERANCE * F.greatest(F.lit(1.0), F.abs(value))
+
+
+def recalibrated(old: Linear, new: Linear) -> Mapping[str, Column]:
+    """The columns that change, of readings of ``old`` that have a value and a raw one."""
+    base = original()
+    if new.cal == old.cal:
+        columns = {name: base[name] for name in ("value", "cal", "quality", "reasons")}
+        without = F.regexp_replace("extra", _SUFFIX, "}")
+        return {**columns, "extra": F.when(without != "{}", without)}
+    value = new.value(F.col("raw"))
+    reasons, quality = _judged(base, value, old, new)
+    last = F.concat(F.lit('"original":'), F.to_json(base), F.lit("}"))
+    extra = (
+        F.when(F.col("extra").isNull(), F.concat(F.lit("{"), last))
+        .when(F.col("extra").rlike(_SUFFIX), F.col("extra"))
+        .otherwise(F.concat(F.expr("substring(extra, 1, length(extra) - 1)"), F.lit(","), last))
+    )
+    return {"value": value, "cal": F.lit(new.cal), "quality": quality, "reasons": reasons, "extra": extra}
+
+
+def _judged(base: Column, value: Column, old: Linear, new: Linear) -> tuple[Column, Column]:
+    """Reasons and flag of the new value."""
+    outside = new.outside(value)
+    failed_for_range = (base["quality"] == FAIL) & old.outside(base["value"]).isNotNull()
+    if old.saturates_at is not None:
+        failed_for_range &= F.abs("raw") < old.saturates_at
+    lifted = F.when(failed_for_range, F.array(*map(F.lit, _RANGE))).otherwise(F.array().cast("array<string>"))
+    expired = new.has_expired(F.col("time"))
+    if new.expires is not None:
+        lifted = F.concat(lifted, F.array(F.lit(_EXPIRED)))
+    kept = F.array_except(base["reasons"], lifted)
+    reasons = F.array_union(kept, F.array_compact(F.array(outside, F.when(expired, _EXPIRED))))
+    fewer = F.size(F.array_except(base["reasons"], reasons)) > 0
+    remaining = (
+        F.when(F.exists(kept, lambda word: word.isin(*_FAILING)) & (base["quality"] == FAIL), FAIL)
+        .when(F.size(kept) > 0, SUSPECT)
+        .otherwise(NOT_EVALUATED)
+    )
+    quality = F.when(fewer, remaining).otherwise(base["quality"])
+    quality = F.when(expired, F.greatest(quality, F.lit(SUSPECT))).otherwise(quality)
+    return reasons, F.when(outside.isNotNull(), FAIL).otherwise(quality).cast("int")
+
+
+CERTIFICATE: Final = ("certificate", "lab", "calibrated", "expires")
+"""What belongs to a certificate: none of it is carried over to another one."""
+OURS: Final = 0
+"""Revision of a recalibration's record: a gateway's own is higher, and takes its place."""
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_NEARLY: Final = 0.99
+"""A converter's last step may lie a little below its nominal full scale."""
+
+Row = Mapping[str, Any]
+"""A row of ``channels``, by column."""
+
+
+class CalibrationError(JobError):
+    """A recalibration that can't be right; the text has why and what to do."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A later certificate's figures and its own data; ``slope`` in the unit per raw unit."""
+
+    slope: float
+    offset: float
+    serial: str | None = None
+    certificate: str | None = None
+    lab: str | None = None
+    calibrated: date | None = None
+    expires: date | None = None
+
+
+def linear(row: Row) -> Linear:
+    """The calibration a record describes. Raises CalibrationError where it isn't linear in raw."""
+    if row["slope"] is None or row["offset"] is None or row["raw_unit"] is None:
+        raise CalibrationError(
+            f"{row['channel']} of {row['gateway']} ({row['driver']}) has no slope and offset in its record "
+            f"{row['cal']}: its values can't be computed again from raw"
+        )
+    known = QUANTITIES.get(row["quantity"])
+    if row["offset"] and (row["kind"] if known is None else known.kind) == "accumulated":
+        raise CalibrationError(
+            f"{row['channel']} of {row['gateway']} is summed up: an offset of {row['offset']:g} would be "
+            "added with each reading; it has a slope alone"
+        )
+    settings = {name: json.loads(text) for name, text in dict(row["settings"] or {}).items()}
+    return Linear(
+        cal=row["cal"],
+        slope=row["slope"],
+        offset=row["offset"],
+        range=(row["range_min"], row["range_max"]),
+        rest_is_zero=settings.get("at_rest") == "zero",
+        saturates_at=_full_scale(settings),
+        expires=row["expires"],
+    )
+
+
+def _full_scale(settings: Mapping[str, Any]) -> float | None:
+    """The sensor's output in V at the converter's end; None where there is no converter."""
+    gain = settings.get("adc.gain")
+    if not isinstance(gain, str) or not gain.endswith("V"):
+        return None
+    return _NEARLY * float(gain.removesuffix("V")) * float(settings.get("divider", 1.0))
+
+
+def certified(row: Row, later: Certificate) -> dict[str, Any]:
+    """The record of the same sensor with a later certificate.
+
+    Its name is made of both, so the same certificate gives the same name. It is not the name the gateway
+    would give: that depends on which options the config leaves out, too.
+    """
+    changed = {**asdict(later), "serial": later.serial or row["serial"]}
+    text = json.dumps({"recalibrates": row["cal"], **changed}, sort_keys=True, default=str)
+    cal = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return {**row, **changed, "cal": cal, "reported": {}, "extra": json.dumps({"recalibrates": row["cal"]})}
+
+
+def row_of(record: ChannelRecord) -> dict[str, Any]:
+    """A record as a row of ``channels``; its times in force are those of ``with_period``."""
+    row = channel_row(record)
+    return {**row, "settings": dict(row["settings"]), "reported": dict(row["reported"])}
+
+
+def is_ours(row: Row) -> bool:
+    """Whether a record is a recalibration's and no gateway's."""
+    return bool(row["revision"] == OURS)
+
+
+def in_place_of(old: Row, new: Row) -> None:
+    """Raises CalibrationError where the new record is of something else than the old one."""
+    for name in ("gateway", "channel", "driver", "quantity", "unit", "raw_unit"):
+        if old[name] != new[name]:
+            raise CalibrationError(f"the record is of {name} {new[name]!r}, the readings of {old[name]!r}")
+
+
+def with_period(new: Row, known: Row | None, begin: datetime, end: datetime) -> dict[str, Any]:
+    """The record to be stored, in force from ``begin`` to ``end`` too; ``known`` is what is stored of it.
+
+    Raises CalibrationError where another calibration has its name.
+    """
+    if known is not None:
+        for name in ("slope", "offset", "serial", *CERTIFICATE):
+            if known[name] != new[name]:
+                raise CalibrationError(
+                    f"record {new['cal']} of {new['channel']} has {name} {known[name]!r}, not {new[name]!r}: "
+                    "what is under one name never changes"
+                )
+    stored = [] if known is None else known["periods"] or []
+    inside = NumberSet(
+        (_micros(each["begin"], -FOREVER_US), _micros(each["end"], FOREVER_US) - 1)
+        for each in (*stored, {"begin": begin, "end": end})
+    )
+    periods = [{"begin": _moment(first), "end": _moment(last + 1)} for first, last in inside.spans()]
+    return {
+        **(new if known is None else known),
+        "periods": periods,
+        "valid_from": periods[0]["begin"],
+        "valid_to": periods[-1]["end"],
+        "in_force": known is not None and bool(known["in_force"]),
+        "revision": OURS,
+    }
+
+
+def _micros(moment: datetime | None, unknown_us: int) -> int:
+    # Spark gives times without a zone, in this machine's.
+    return unknown_us if moment is None else (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _moment(micros: int) -> datetime | None:
+    return None if abs(micros) == FOREVER_US else _EPOCH + timedelta(microseconds=micros)
+
 
 Later = Certificate | ChannelRecord | None
 """What takes a calibration's place; None is the gateway's own again."""

@@ -23,10 +23,10 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.files import Files
 from spark_jobs.maintenance.table_files import SMALL_BYTES, Part, files_read, parts, table_locations
-from spark_jobs.settings import Settings
-from spark_jobs.sinks.retry import CONFLICTS, retried
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.settings import Settings
+from spark_jobs.sinks.delta import CONFLICTS, retried
 
 log = logging.getLogger("fieldgate.jobs.maintain")
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.files import Files
+from spark_jobs.platform.files import Files
 from spark_jobs.sinks.delta import snapshot
 
 SMALL_BYTES: Final = 8 << 20

@@ -1,25 +1,67 @@
-"""Delta tables: creation, appends that happen once, versions, what changes."""
+"""Delta tables: creation, appends that happen once, versions, what changes, retries of what conflicts.
+
+Each table has one writer job, but ``maintain``, ``replay`` and ``recalibrate`` work beside it. The second of
+two commits that read or replace the same file is refused as a whole (Delta's optimistic concurrency). Appends
+that read nothing never conflict.
+"""
 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, TypeVar
 
+# Without it conflicts come as plain Py4JJavaError: it has PySpark convert them.
+import delta.exceptions.captured  # noqa: F401
+from delta import exceptions
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.errors import JobError
-from spark_jobs.frames import dicts_of
-from spark_jobs.schemas import Table
-from spark_jobs.settings import Settings
-from spark_jobs.sinks.retry import retried
+from cloud.backoff import backoff_s
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.frames import dicts_of
+from spark_jobs.platform.java import java_frame, java_of, java_session
+from spark_jobs.platform.schemas import Table
+from spark_jobs.platform.settings import Settings
 
-log = logging.getLogger("fieldgate.jobs.changes")
+log = logging.getLogger("fieldgate.jobs.delta")
+
+CONFLICTS: Final = (
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+)
+"""Not ConcurrentTransactionException: two jobs with one app id are a mistake, not a matter of patience."""
+
+_ATTEMPTS: Final = 8
+"""Within 13 s. A compaction commits once and is done with these files: the second nearly always succeeds."""
+
+_T = TypeVar("_T")
+
+
+def retried(step: Callable[[], _T], what: str, sleep: Callable[[float], None] = time.sleep) -> _T:
+    """The result of ``step``, done again where another commit came before its own.
+
+    ``step`` reads the table each time. Raises the last conflict.
+    """
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return step()
+        except CONFLICTS as conflict:
+            # Two that wait equally long would meet again.
+            pause_s = backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            figures = what, attempt, pause_s, type(conflict).__name__
+            log.info("event=delta.conflict what=%s attempt=%d wait_s=%.2f kind=%s", *figures)
+            sleep(pause_s)
+    return step()
 
 
 class FencedError(JobError):
@@ -67,8 +109,7 @@ def _refuse_other_columns(spark: SparkSession, location: str, table: Table) -> N
 
 
 def _delta_log(spark: SparkSession, location: str) -> Any:
-    jvm: Any = spark._jvm
-    return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+    return java_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), location)
 
 
 def snapshot(spark: SparkSession, location: str, *, update: bool = False) -> Any:
@@ -76,8 +117,7 @@ def snapshot(spark: SparkSession, location: str, *, update: bool = False) -> Any
     log = _delta_log(spark, location)
     if not update:
         return log.unsafeVolatileSnapshot()
-    jvm: Any = spark._jvm
-    nothing = jvm.scala.Option.empty()
+    nothing = java_of(spark).scala.Option.empty()
     return log.update(False, nothing, nothing)
 
 
@@ -183,7 +223,7 @@ def fence(spark: SparkSession, location: str, app: str, number: int) -> None:
 
 def _commit(spark: SparkSession, location: str, app: str, number: int, rows: DataFrame | None = None) -> int:
     """One commit under a number of the app, where there is none under it yet; the version that has it."""
-    jvm: Any = spark._jvm
+    jvm = java_of(spark)
     delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
     transaction = _delta_log(spark, location).startTransaction(nothing, nothing)
     # Marked as read, so that another commit of the app meanwhile is a conflict. Delta's own options for it
@@ -199,7 +239,7 @@ def _commit(spark: SparkSession, location: str, app: str, number: int, rows: Dat
     if rows is not None:
         append = jvm.org.apache.spark.sql.SaveMode.Append
         operation = getattr(delta, "DeltaOperations$Write")(append, nothing, nothing, nothing)
-        actions = transaction.writeFiles(rows._jdf).appendedAll(actions)
+        actions = transaction.writeFiles(java_frame(rows)).appendedAll(actions)
     return int(transaction.commit(actions, operation))
 
 
@@ -209,8 +249,7 @@ def _refuse_fenced(spark: SparkSession, location: str, known: Any, app: str, num
     checksum = known.checksumOpt()
     marks = checksum.get().setTransactions() if checksum.isDefined() else checksum
     marks = marks.get() if marks.isDefined() else known.setTransactions()
-    jvm: Any = spark._jvm
-    marks = jvm.scala.jdk.javaapi.CollectionConverters.asJava(marks)
+    marks = java_of(spark).scala.jdk.javaapi.CollectionConverters.asJava(marks)
     last = max((int(mark.version()) for mark in marks if mark.appId() == app), default=number - 1)
     if last > number:
         raise FencedError(

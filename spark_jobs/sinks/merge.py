@@ -13,10 +13,10 @@ from typing import Any
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.frames import rows_frame
-from spark_jobs.intervals import day_of, moment_of
-from spark_jobs.schemas import ALERTS, Table
-from spark_jobs.sinks.retry import retried
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.intervals import day_of, moment_of
+from spark_jobs.platform.schemas import ALERTS, Table
+from spark_jobs.sinks.delta import retried
 
 NOW = "current_timestamp()"
 

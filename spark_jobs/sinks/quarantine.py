@@ -18,10 +18,10 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
-from spark_jobs.frames import rows_frame
-from spark_jobs.intervals import moment_of
-from spark_jobs.schemas import QUARANTINE
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.intervals import moment_of
+from spark_jobs.platform.schemas import QUARANTINE
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write_once
 from spark_jobs.sinks.merge import delete_rows
 from spark_jobs.transforms.dedupe import RECORD, unquarantined

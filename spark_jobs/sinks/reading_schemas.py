@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from cloud.errors import CloudError
 from cloud.registry import NotRegistered, Registry
-from spark_jobs.frames import rows_frame
-from spark_jobs.schemas import SCHEMAS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.schemas import SCHEMAS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, write
 
 log = logging.getLogger("fieldgate.jobs.schemas")

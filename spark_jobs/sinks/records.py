@@ -13,12 +13,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from cloud.wire.fields import InvalidFields
-from spark_jobs.frames import rows_frame
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.transforms.latest_record import Row
-from spark_jobs.transforms.records import REASONS, RecordKind
+from spark_jobs.transforms.records import REASONS, RecordKind, Row
 
 
 class RecordSink:

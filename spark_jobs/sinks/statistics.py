@@ -19,12 +19,11 @@ from typing import Final
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.frames import computed, empty_frame
-from spark_jobs.schemas import PROGRESS, STATISTICS
-from spark_jobs.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, table_version, write
+from spark_jobs.platform.frames import computed, empty_frame
+from spark_jobs.platform.schemas import PROGRESS, STATISTICS
+from spark_jobs.platform.settings import Settings
+from spark_jobs.sinks.delta import ensure_table, retried, table_version, write
 from spark_jobs.sinks.merge import NOW, delete_rows, differs, merge_rows, of_intervals, starts_of
-from spark_jobs.sinks.retry import retried
 from spark_jobs.transforms.statistics import CHANNEL, counted
 from spark_jobs.transforms.statistics_state import STATE
 

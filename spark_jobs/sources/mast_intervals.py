@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.frames import few_of, one_of
-from spark_jobs.intervals import SECOND_US, day_of, moment_of
-from spark_jobs.schemas import STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import few_of, one_of
+from spark_jobs.platform.intervals import SECOND_US, day_of, moment_of
+from spark_jobs.platform.schemas import STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.transforms.statistics import has_readings
 
 
@@ -17,7 +17,7 @@ def _of_length(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def other_intervals(spark: SparkSession, settings: Settings) -> str | None:
-    """What to say where all closed intervals of the lake have other lengths than the settings'."""
+    """Returns a hint where all closed intervals of the lake have other lengths than the settings'."""
     rows = spark.read.format("delta").load(settings.table(STATISTICS.name)).where("version > 0")
     found = sorted(row.interval_s for row in rows.select("interval_s").distinct().collect())
     if not found or settings.interval_s in found:

@@ -13,10 +13,10 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from spark_jobs.errors import JobError
-from spark_jobs.files import Files
-from spark_jobs.schemas import Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.schemas import Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import snapshot
 
 _FORMAT: Final = "v1"

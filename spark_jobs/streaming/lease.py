@@ -32,10 +32,10 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from spark_jobs.errors import JobError
-from spark_jobs.files import Files
-from spark_jobs.schemas import Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.schemas import Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, fence
 
 log = logging.getLogger("fieldgate.jobs.lease")
@@ -170,7 +170,7 @@ class Lease:
                 self._lost = taken
                 return
             except (Py4JError, OSError) as error:
-                # A store that is away: nobody else can take it there either.
+                # The store is away: no other process can take the lease there either.
                 log.warning("event=lease.not_renewed %s", str(error).strip().partition("\n")[0][:300])
 
     def _is_ours(self, holder: Holder) -> bool:
@@ -181,7 +181,7 @@ class Lease:
         return (holder.token, holder.epoch) == (self._me.token, self._me.epoch)
 
     def _last(self) -> tuple[int, Holder | None]:
-        """The newest file's number, 0 without one, and what is in it; nobody where a crash damaged it."""
+        """Returns the newest file's number, 0 without one, and its holder; None where a crash damaged it."""
         number = max(self._files.numbers(self._folder), default=0)
         try:
             return number, Holder(**json.loads(self._files.read_bytes(self._file(number)) or b""))

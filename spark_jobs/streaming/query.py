@@ -5,34 +5,136 @@ What makes a batch fail is set aside, so that one record stops no job; see docs/
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs import metrics
-from spark_jobs.errors import JobError
-from spark_jobs.frames import rows_frame
-from spark_jobs.intervals import moment_of, now_us
-from spark_jobs.schemas import QUARANTINE, Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.intervals import moment_of, now_us
+from spark_jobs.platform.kafka_access import require_access
+from spark_jobs.platform.schemas import QUARANTINE, Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.quarantine import QuarantineSink
-from spark_jobs.sources.identities import IdentitySource
-from spark_jobs.streaming.batch_gate import BatchGate
+from spark_jobs.sources.kafka import IdentitySource
 from spark_jobs.streaming.checkpoint import check_checkpoint
 from spark_jobs.streaming.lease import Lease
-from spark_jobs.streaming.topic_ids import TopicIds
 from spark_jobs.transforms.dedupe import RECORD
-from spark_jobs.transforms.messages import utf8
-from spark_jobs.transforms.records import REASONS, refused
+from spark_jobs.transforms.records import REASONS, refused, utf8
+
+log = logging.getLogger("fieldgate.jobs")
+
+Batch = Callable[[DataFrame, int], None]
+
+PATIENCE_S: Final = 15.0
+"""How long batches under way may take to end once the jobs are to stop; then they are interrupted."""
+
+
+class BatchGate:
+    """Open while a query may run batches; once it ``is_shut`` no further one begins.
+
+    Spark stops a query by interrupting its batch, which would be repeated at the next start: harmless, but
+    slow, and logged with pages of stack traces. ``failure`` is what the last one raised, as it was raised.
+    """
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+        self.is_shut = False
+        self._busy = threading.Lock()
+
+    def guard(self, batch: Batch) -> Batch:
+        """The batch function, refused once the gate is shut."""
+
+        def guarded(rows: DataFrame, number: int) -> None:
+            with self._busy:
+                if self.is_shut:
+                    # It would count as done otherwise.
+                    raise JobError("stopping")
+                try:
+                    batch(rows, number)
+                except Exception as error:
+                    # Spark's account of it is a page in which this is one line.
+                    self.failure = error
+                    raise
+
+        return guarded
+
+    def shut(self) -> None:
+        """Lets no further batch begin."""
+        self.is_shut = True
+
+    def wait(self, deadline: float) -> bool:
+        """Waits for the batch under way until this monotonic second; whether it has ended."""
+        if not self._busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        self._busy.release()
+        return True
+
+    def close(self) -> None:
+        """Lets no further batch begin and waits for the one under way, at most PATIENCE_S."""
+        self.shut()
+        self.wait(time.monotonic() + PATIENCE_S)
+
+
+class TopicsRecreatedError(JobError):
+    """Topics were created again since the query has read them; its checkpoint was moved away."""
+
+
+class TopicIds:
+    """The ids of the topics that a query follows; ``pattern`` is a Java pattern of their names.
+
+    Spark finds topics by name. In one that was created again, as when Kafka was rebuilt, offsets begin at 0:
+    Spark would fail there or, once the new topic has grown past the old one's end, leave out its beginning
+    without a word. The ids are therefore kept beside the checkpoint, in
+    ``<checkpoints>/<query>/topics.json``. A topic with another id ends that checkpoint, and the query begins
+    again at the start of all its topics, storing only what is missing.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Settings, query: str, pattern: str) -> None:
+        self._spark, self._settings, self._query, self._pattern = spark, settings, query, pattern
+        self._files = Files(spark)
+        self._checkpoint = settings.checkpoint(query)
+        self._place = f"{self._checkpoint.rpartition('/')[0]}/topics.json"
+        self._kept: dict[str, str] = json.loads(self._files.read_bytes(self._place) or b"{}")
+
+    def check(self, *, running: bool = False) -> None:
+        """Keeps the ids of new topics. Raises TopicsRecreatedError, KafkaAccessError, CloudError."""
+        found = require_access(self._spark, self._settings, self._pattern, running=running)
+        again = sorted(name for name, topic_id in found.items() if self._kept.get(name, topic_id) != topic_id)
+        if again and self._files.exists(self._checkpoint):
+            if running:
+                # The query is ended first: it writes to its checkpoint.
+                raise TopicsRecreatedError(f"{', '.join(again)}: created again since {self._query} began")
+            aside = f"{self._checkpoint}-until-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+            self._files.copy(self._checkpoint, aside)
+            self._files.delete(self._checkpoint)
+            self._keep(found)
+            figures = self._query, ",".join(again), aside
+            log.warning("event=topic.recreated query=%s topics=%s checkpoint=%s", *figures)
+            raise TopicsRecreatedError(
+                f"{', '.join(again)}: created again since {self._query} has read it. The query begins at the "
+                f"start of its topics and stores only what is missing; its checkpoint until now is {aside}"
+            )
+        self._keep(found)
+
+    def _keep(self, found: dict[str, str]) -> None:
+        if not found.items() <= self._kept.items():
+            self._kept |= found
+            self._files.make_folder(self._place.rpartition("/")[0])
+            self._files.write(self._place, json.dumps(self._kept, sort_keys=True), sync=True)
 
 
 @dataclass(frozen=True)
@@ -119,8 +221,6 @@ def start_query(settings: Settings, job: Job, gate: BatchGate) -> StreamingQuery
     return job.query
 
 
-log = logging.getLogger("fieldgate.jobs")
-
 BATCH_FAILED: Final = "BATCH_FAILED"
 """The reason begins so; the exception's words follow."""
 _MOST_FAILURES: Final = 64
@@ -199,7 +299,7 @@ class Isolation:
         # What fails without any record is no record's fault.
         self._job.batch(nothing, self._next_part())
         has_records = "offset" in rows.columns
-        # The text compares equal to what was collected: anybody's key may be no UTF-8.
+        # The text compares equal to what was collected: a key may hold bytes that are no UTF-8.
         key = F.substring_index(utf8(F.col("key")), "/", 1) if has_records else F.col("gateway")
         mast = F.coalesce(key, F.lit(""))
         masts = sorted(row[0] for row in rows.select(mast).distinct().collect())

@@ -17,8 +17,8 @@ from spark_jobs.anomaly.model import Packed
 from spark_jobs.anomaly.observations import FIELDS, WINDOW, Observations, broken_rules, gather
 from spark_jobs.anomaly.scoring import ready, score
 from spark_jobs.anomaly.training import Choices, TooLittleDataError, train
-from spark_jobs.intervals import SECOND_US
-from spark_jobs.schemas import ANOMALIES, columns
+from spark_jobs.platform.intervals import SECOND_US
+from spark_jobs.platform.schemas import ANOMALIES, columns
 
 Models = Mapping[str, Packed]
 """The models in use by gateway. They travel to the workers with the plan."""

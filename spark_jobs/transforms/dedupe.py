@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Window, functions as F
 
-from spark_jobs.schemas import QUARANTINE
+from spark_jobs.platform.schemas import QUARANTINE
 from spark_jobs.transforms.packing import IDENTITY
 
 

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from spark_jobs.frames import row_by_row
-from spark_jobs.intervals import periods_as_spans
-from spark_jobs.schemas import MAST
+from spark_jobs.platform.frames import row_by_row
+from spark_jobs.platform.intervals import periods_as_spans
+from spark_jobs.platform.schemas import MAST
 
 QUANTITIES: Final = ("wind_speed", "wind_direction", "temperature", "humidity", "pressure", "irradiance")
 """What is looked at: no other channel holds a row up."""
@@ -230,7 +230,7 @@ def mast_values(channels: Iterable[MountedChannel], interval_s: int) -> MastValu
 
     suns = [each for each in recovered if each.quantity == "irradiance"]
     sun = min(
-        # A record that says nothing of it is taken for a horizontal one's.
+        # A pyranometer whose record has no tilt counts as horizontal.
         (each for each in suns if abs(each.tilt_deg or 0.0) <= LEVEL_DEG),
         key=lambda each: (each.channel in redundant, each.tilt_deg is None, each.channel),
         default=None,

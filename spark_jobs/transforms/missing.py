@@ -19,7 +19,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from spark_jobs.intervals import DAY_US, FOREVER_US, SECOND_US, changed_spans, periods_as_spans
+from spark_jobs.platform.intervals import DAY_US, FOREVER_US, SECOND_US, changed_spans, periods_as_spans
 from spark_jobs.transforms.dedupe import joined_ranges
 from spark_jobs.transforms.statistics import CHANNEL, begin_of
 

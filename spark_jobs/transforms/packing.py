@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from cloud.wire.avro_readings import NO_SCHEMAS
 from cloud.wire.identities import NOBODY, Identities
-from spark_jobs.schemas import QUARANTINE, READINGS, columns
+from spark_jobs.platform.schemas import QUARANTINE, READINGS, columns
 from spark_jobs.transforms.validate import parse_batch
 
 IDENTITY: Final = ("gateway", "channel", "run")

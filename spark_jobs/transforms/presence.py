@@ -1,8 +1,8 @@
 """Which channels are there, and what is missing of them: the rows of ``presence``, made of other tables.
 
 All of it is counted each time, spread by gateway, so nothing has to be kept: what is joined and compared is
-Spark's work, what a gateway's runs account for that of ``cloud.wire.seq_accounting``, as for ``fieldgate
-status``. Times are microseconds since the epoch.
+Spark's work, what a gateway's runs account for that of ``cloud.wire.seq_accounting``. Times are microseconds
+since the epoch.
 
 A run record has what was sent by its time, so it counts only once the readings sent before it are in the
 table: when a later arrival of its gateway is there, or five minutes later. Until then the figures stay as
@@ -26,8 +26,8 @@ from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import claimed_identity
 from cloud.wire.run_records import ENDS, RunRecord, Unfinished
 from cloud.wire.status_records import OFFLINE, ONLINE
-from spark_jobs.frames import row_by_row
-from spark_jobs.schemas import PRESENCE, columns
+from spark_jobs.platform.frames import row_by_row
+from spark_jobs.platform.schemas import PRESENCE, columns
 from spark_jobs.transforms.dedupe import joined_ranges
 from spark_jobs.transforms.packing import IDENTITY
 from spark_jobs.transforms.statistics import timely
@@ -122,8 +122,8 @@ def judged(
     ``found``: ranges (gateway, channel, run, first, last) by where they are, as ``Found`` names it. Runs that
     ended with nothing missing are left out before anything of them is looked at.
     """
-    found = {**found, "kafka": joined_ranges(found["kafka"])}
-    whole = _whole(found["kafka"], settled).withColumn("whole", F.lit(True))
+    found = {**found, "stored": joined_ranges(found["stored"])}
+    whole = _whole(found["stored"], settled).withColumn("whole", F.lit(True))
     places = (rows.select(F.lit(place).alias("place"), *rows.columns) for place, rows in found.items())
     rest = reduce(DataFrame.union, places).join(whole, ["gateway", "run"], "left_anti")
     counted = settled.join(whole, ["gateway", "run"], "left").withColumn(
@@ -131,7 +131,16 @@ def judged(
         F.when(F.col("whole"), F.create_map().cast("map<string,bigint>")).otherwise(F.col("last_seq")),
     )
     reported = F.unix_micros("reported_at").alias("reported_us")
-    record = ("run", "state", reported, "previous_run", "in_flight", "outbox_records", "unfinished", "last_seq")
+    record = (
+        "run",
+        "state",
+        reported,
+        "previous_run",
+        "in_flight",
+        "outbox_records",
+        "unfinished",
+        "last_seq",
+    )
     lists: dict[str, tuple[DataFrame, tuple[str | Column, ...]]] = {
         "ranges": (rest, ("place", "run", "channel", "first", "last")),
         "runs": (runs, ("run", "state", reported, "previous_run", "unfinished")),
@@ -217,22 +226,10 @@ def _losses(spans: Iterable[Mapping[str, Any]], known: accounts.Known) -> list[d
     found: defaultdict[str, accounts.Found] = defaultdict(accounts.Found)
     for each in spans:
         getattr(found[each["run"]], each["place"])[each["channel"]].add(each["first"], each["last"])
-    named = accounts.named_runs(known)
-    current = accounts.current_run(known, named)
-    balances = {
-        run: accounts.run_balance(
-            found.get(run, accounts.Found()),
-            known[run][0] if run in known else None,
-            counted=run in known or run in named,
-            current=run == current,
-        )
-        for run in {*found, *known, *named}
-    }
-    held = accounts.held_of_runs(balances, known, current)
     totals: dict[str, dict[str, Any]] = {}
-    for run, channels in balances.items():
-        shares = accounts.held_of_channels(channels, held[run])
-        for channel, balance in channels.items():
+    for run in accounts.run_balances(found, known).values():
+        shares = accounts.held_of_channels(run.channels, run.held)
+        for channel, balance in run.channels.items():
             empty = {"channel": channel, "pending": 0, "lost": 0, "announced": 0}
             total, kept = totals.setdefault(channel, empty), shares.get(channel, 0)
             total["pending"] += balance.issuing + kept

@@ -1,6 +1,9 @@
-"""Records of runs, calibrations, sites and statuses to rows of their tables, by the gateway's own parsers.
+"""Records of runs, calibrations, sites and statuses, and other devices' messages, to rows of their tables.
 
-A row that can't be made has a ``reason`` and no values: no byte string may stop a query.
+Records are parsed by the gateway's own parsers. A row that can't be made has a ``reason`` and no values: no
+byte string may stop a query. Messages (``mqtt.raw``) keep their payload as it is, the rest is of headers:
+only expressions, so that payloads of any size never pass through Python. Whatever the headers hold, the row
+is made: an identity that isn't whole is left out, and ``headers`` has them as they came.
 """
 
 from __future__ import annotations
@@ -8,26 +11,100 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from cloud.wire.channel_records import ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.identities import IDENTITY, NOBODY, RUN_HEADER, Identities
-from cloud.wire.reading_records import DEAD_LETTER_PAYLOAD_BYTES
-from cloud.wire.run_records import ENDS, RunRecord
+from cloud.wire.reading_records import CHANNEL_ID, DEAD_LETTER_PAYLOAD_BYTES, GATEWAY_ID, RUN_ID
+from cloud.wire.run_records import ENDS, RunRecord, reach
 from cloud.wire.site_records import parse_site
 from cloud.wire.status_records import parse_status
-from spark_jobs.intervals import day_of
-from spark_jobs.schemas import CHANNELS, QUARANTINE, RUNS, SITES, STATUS, Table, columns
+from spark_jobs.platform.intervals import day_of
+from spark_jobs.platform.schemas import CHANNELS, MESSAGES, QUARANTINE, RUNS, SITES, STATUS, Table, columns
 from spark_jobs.transforms.dedupe import RECORD, as_quarantined
-from spark_jobs.transforms.latest_record import Fold, Row, calibration, furthest_run, last_status, revised
-from spark_jobs.transforms.messages import header, place, senders, utf8
+
+Row = dict[str, Any]
+Fold = Callable[[Row | None, Row], Row]
+
+"""Makes the row of a key once one more record of it has come: the row that is stored, the record's row.
+
+Pure. Each fold gives the same whatever comes twice. All but that of a status give the same in whatever order
+records come: old ones are stored during outages and arrive late.
+"""
+
+DETERMINING: Final = (
+    *("driver", "quantity", "unit", "slope", "offset", "settings", "model", "serial"),
+    *("certificate", "lab", "calibrated", "expires", "height_m", "boom_deg"),
+)
+"""What never changes under one ``cal`` (docs/analyse.md); accuracy and range may be defaults."""
+
+
+def run_rank(row: Row) -> tuple[int, int, int, Any]:
+    """Grows with each record of one run: how far it got, its revision, Kafka's time."""
+    return *reach(row["state"], (seq for _, seq in row["last_seq"])), row["revision"], row["reported_at"]
+
+
+def furthest_run(known: Row | None, new: Row) -> Row:
+    """The record of a run that got furthest; a run that has ended doesn't run again."""
+    return new if known is None or run_rank(new) > run_rank(known) else known
+
+
+def calibration(known: Row | None, new: Row) -> Row:
+    """The record of a calibration with the highest revision, and the earliest beginning of any.
+
+    Raises InvalidFields (CAL_CHANGED) where the records contradict each other in what determines a value.
+    """
+    if known is None:
+        return new
+    for name in DETERMINING:
+        if _plain(known[name]) != _plain(new[name]):
+            raise InvalidFields("CAL_CHANGED", f"{name} is another than under the same cal before")
+    newest = new if new["revision"] >= known["revision"] else known
+    begins = [row["valid_from"] for row in (known, new) if row["valid_from"] is not None]
+    merged = {**newest, "valid_from": min(begins, default=None)}
+    return known if _content(merged) == _content(known) else merged
+
+
+def revised(known: Row | None, new: Row) -> Row:
+    """The record of a key with the highest revision."""
+    return new if known is None or new["revision"] > known["revision"] else known
+
+
+def last_status(known: Row | None, new: Row) -> Row:
+    """The last status of a run in Kafka's order.
+
+    One that was stored and comes late is known by its revision; a last will has none (0).
+    """
+    if known is None:
+        return new
+    later = (new["reported_at"], new["reported_offset"]) > (known["reported_at"], known["reported_offset"])
+    stale = 0 < new["revision"] < known["revision"]
+    if not later or stale:
+        return known
+    # A will after revision 7 doesn't let revision 6 through.
+    return {**new, "revision": max(new["revision"], known["revision"])}
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, list) and value and isinstance(value[0], tuple) else value
+
+
+def _content(row: Row) -> dict[str, Any]:
+    """A row as it would be stored: place in Kafka and bookkeeping left out, maps in a fixed order."""
+    return {
+        name: _plain(value)
+        for name, value in row.items()
+        if name != "updated_at" and name != "reason" and not name.startswith("kafka_")
+    }
+
 
 REASONS: Final = columns(
     "kafka_topic: string, kafka_partition: int, kafka_offset: long, gateway reason: string"
@@ -193,3 +270,67 @@ def refused(records: DataFrame, reasons: DataFrame) -> DataFrame:
     )
     keys = list(RECORD[:3])
     return as_quarantined(placed.join(F.broadcast(reasons), keys))
+
+
+_SEQ: Final = "[1-9][0-9]{0,18}"
+_TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)"
+"""RFC 3339, of which the gateway writes milliseconds."""
+
+
+def header(name: str) -> Column:
+    """Bytes of the first header of that name, or null."""
+    matching = F.filter(F.col("headers"), lambda each: each["key"] == name)
+    return F.try_element_at(matching, F.lit(1))["value"]
+
+
+def utf8(value: Column) -> Column:
+    """Bytes as text; what is not UTF-8 becomes U+FFFD, or no other reader could read the table."""
+    return F.make_valid_utf8(value.cast("string"))
+
+
+def _of(name: str, pattern: str) -> Column:
+    """A header's text where it is wholly of this pattern, else null."""
+    text = utf8(header(name))
+    return F.when(text.rlike(f"^(?:{pattern})\\z"), text)
+
+
+def place() -> Iterator[Column]:
+    """Where a record is in Kafka and when it was stored, as the tables name it."""
+    for name in ("topic", "partition", "offset"):
+        yield F.col(name).alias(f"kafka_{name}")
+    yield F.col("timestamp").alias("kafka_time")
+    yield F.current_timestamp().alias("ingested_at")
+
+
+def _identity() -> Iterator[Column]:
+    """Gateway, channel, run and seq; all of them null where one isn't there."""
+    identity = {
+        "gateway": _of("gateway", GATEWAY_ID.pattern),
+        "channel": _of("channel", CHANNEL_ID.pattern),
+        "run": _of("run", RUN_ID.pattern),
+        "seq": _of("seq", _SEQ).try_cast("bigint"),
+    }
+    whole = reduce(and_, (value.isNotNull() for value in identity.values()))
+    for name, value in identity.items():
+        yield F.when(whole, value).alias(name)
+
+
+def senders(records: DataFrame) -> DataFrame:
+    """Whom Kafka records name as their gateway and run, and where they are."""
+    gateway, _, run, _ = _identity()
+    return records.select(gateway, run, *list(place())[:4])
+
+
+def messages(records: DataFrame) -> DataFrame:
+    """Kafka records (as the source gives them) to rows of ``messages``, one each."""
+    return records.select(
+        *_identity(),
+        F.coalesce(utf8(header("mqtt-topic")), utf8(F.col("key"))).alias("mqtt_topic"),
+        _of("received-at", _TIME).try_cast("timestamp").alias("received_at"),
+        F.col("value").alias("payload"),
+        F.coalesce(F.length("value"), F.lit(0)).cast("bigint").alias("payload_bytes"),
+        "headers",
+        F.coalesce(utf8(header("replayed")) == "1", F.lit(False)).alias("replayed"),
+        *place(),
+        F.to_date("timestamp").alias("date"),
+    ).select(*MESSAGES.schema.names)

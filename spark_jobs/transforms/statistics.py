@@ -38,8 +38,8 @@ from pyspark.sql.types import TimestampType
 
 from cloud.wire.quantities import KIND, QUANTITIES, plausible_range
 from cloud.wire.reading_records import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, UNSYNCED
-from spark_jobs.intervals import DAY_US, SECOND_US, TIMES
-from spark_jobs.schemas import STATISTICS
+from spark_jobs.platform.intervals import DAY_US, SECOND_US, TIMES
+from spark_jobs.platform.schemas import STATISTICS
 
 GUST_S: Final = 3
 """Averaging time of a gust in seconds (WMO-No. 8)."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from spark_jobs.intervals import DAY_US, SECOND_US
+from spark_jobs.platform.intervals import DAY_US, SECOND_US
 from spark_jobs.transforms.statistics import CHANNEL, begin_of, has_readings
 
 STATE: Final = ("newest_us", "is_open", "first_us", "last_us", "period_ms", "unit", "is_live", "until_us")

@@ -43,8 +43,8 @@ from cloud.wire.reading_records import (
     parse_dead_letter,
     parse_reading,
 )
-from spark_jobs.intervals import DAY_US, TIMES
-from spark_jobs.schemas import QUARANTINE, READINGS
+from spark_jobs.platform.intervals import DAY_US, TIMES
+from spark_jobs.platform.schemas import QUARANTINE, READINGS
 
 READING_ROWS: Final = to_arrow_schema(READINGS.schema)
 REJECT_ROWS: Final = to_arrow_schema(QUARANTINE.schema)
@@ -84,10 +84,11 @@ class Parsed:
 
 def _dead_letter(value: bytes, source: str | None) -> tuple[Any, ...]:
     try:
-        letter = parse_dead_letter(value)
+        dead_letter = parse_dead_letter(value)
     except InvalidReading:
         return "BAD_DEAD_LETTER", value[:DEAD_LETTER_PAYLOAD_BYTES], len(value), source
-    return letter.reason, letter.payload[:DEAD_LETTER_PAYLOAD_BYTES], letter.payload_bytes, letter.source
+    payload = dead_letter.payload[:DEAD_LETTER_PAYLOAD_BYTES]
+    return dead_letter.reason, payload, dead_letter.payload_bytes, dead_letter.source
 
 
 def _text(value: bytes | None) -> str | None:
@@ -310,11 +311,11 @@ def parse_batch(
     readings in Avro by id.
     """
     now = pa.scalar(time.time_ns() // 1000, type=READING_ROWS.field("ingested_at").type)
-    letters = pc.equal(batch["topic"], dead_letter_topic)
-    if not pc.any(letters).as_py():
+    dead_letters = pc.equal(batch["topic"], dead_letter_topic)
+    if not pc.any(dead_letters).as_py():
         return _parsed(batch, now, identities, schemas)
-    parsed = _parsed(batch.filter(pc.invert(letters)), now, identities, schemas)
-    dead = batch.filter(letters)
+    parsed = _parsed(batch.filter(pc.invert(dead_letters)), now, identities, schemas)
+    dead = batch.filter(dead_letters)
     values = dead["value"].fill_null(b"").to_pylist()
     rejects = {row: _dead_letter(value, _source(dead, row)) for row, value in enumerate(values)}
     refused = pa.concat_batches([parsed.rejects, _reject_rows(dead, rejects, now, identities)])

@@ -229,7 +229,9 @@ class Bridge(LocalProgram):
             forward=[{"filter": topic_filter, "payload": "raw", "channel": "bench", "topic": topic}],
         )
         file = write_config(self._directory, text)
-        return Child((sys.executable, "-m", "gateway.cli", "run", "-c", str(file)), self.log)
+        command = (sys.executable, "-m", "gateway.cli", "run", "-c", str(file))
+        # As fieldgate.service has it.
+        return Child(command, self.log, environment={"MALLOC_ARENA_MAX": "2"})
 
 
 def telegraf() -> str | None:

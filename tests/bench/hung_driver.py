@@ -18,7 +18,7 @@ from cloud.wire.reading_records import Reading
 from drivers.interface import Channel, Measurement
 from gateway.clock.system_clock import SystemClock
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences

@@ -31,13 +31,12 @@ from pyspark.sql import SparkSession, functions as F
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, format_time, reading_key
 from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.schemas import QUARANTINE, READINGS, SEEN
-from spark_jobs.session import spark_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.schemas import QUARANTINE, READINGS, SEEN
+from spark_jobs.platform.session import spark_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version, write
 from spark_jobs.sources.kafka import kafka_records
-from spark_jobs.streaming.batch_gate import BatchGate
-from spark_jobs.streaming.query import start_query
+from spark_jobs.streaming.query import BatchGate, start_query
 from tests.bench.figures import cpu_s
 from tests.bench.page import PROJECT
 from tests.faults.results import source_commit

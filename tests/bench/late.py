@@ -24,9 +24,9 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import READINGS, STATISTICS, Table
-from spark_jobs.session import spark_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.schemas import READINGS, STATISTICS, Table
+from spark_jobs.platform.session import spark_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_version
 from tests.bench.figures import cpu_s
 

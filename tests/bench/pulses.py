@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from drivers.boards.pi import PiBoard, PiOptions
+from drivers.boards.pi import PiBoard
+from drivers.boards.registry import PiOptions
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
 from drivers.hardware.gpio_chip import LINE_EVENT, Kernel
 from tests.unit.drivers.hardware.emulated_kernel import EmulatedKernel

@@ -34,9 +34,9 @@ from pyspark.sql import SparkSession
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, Period, channel_key, encode_channel
-from spark_jobs.registry import STREAMING, load
-from spark_jobs.session import spark_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.registry import STREAMING, load
+from spark_jobs.platform.session import spark_session
+from spark_jobs.platform.settings import Settings
 from tests.bench.figures import cpu_s
 from tests.bench.ingest import CHANNELS, DAY_US, fill, reading_of
 from tests.bench.page import PROJECT

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from cloud.kafka.topic_scan import read_books
-from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import Reading
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import QUANTITIES, Identity, Kafka
 from tests.faults.reckoning import Reckoning, readings_in
 from tests.faults.witness import Witness
+from tests.support.accounts import read_accounts
 from tests.support.config import PLACE, Table, baro, config_text, cup, dht
 from tests.support.mast import GatewayProcess
 from tests.support.servers import eventually, unique_name
@@ -124,34 +122,19 @@ class Mast(GatewayProcess):
 
     def reckon(self) -> Reckoning:
         """Compare everything with everything; the daemon has ended."""
-        books = read_books(self.kafka.direct, topics=self.topics.values())
-        kafka: set[Identity] = set()
-        dead_letters: set[Identity] = set()
-        repeats = replayed = 0
-        for gateway, run, found in books.found():
-            kafka.update(_identities(gateway, run, found.kafka))
-            if gateway == self.id:
-                dead_letters.update(_identities(gateway, run, found.dead_letters))
-            repeats += found.repeats
-            replayed += found.replayed
+        accounts = read_accounts(self.kafka.direct, self.topics.values())
         return Reckoning(
             gateway=self.id,
             sampled=self.witness.sampled() | self.others,
-            kafka=kafka,
+            kafka=set(accounts.identities("stored")),
             outbox=self.stored(),
-            dead_letters=dead_letters,
+            dead_letters=set(accounts.identities("dead_letters", self.id)),
             dropped=self.witness.dropped(),
-            accounts=[account for account in books.accounts() if account.gateway == self.id],
-            refused=Counter(
-                {reason: n for (gateway, reason), n in books.letters.items() if gateway == self.id}
-            ),
-            repeats=repeats,
-            replayed=replayed,
+            accounts=accounts.of(self.id),
+            refused=accounts.refused_of(self.id),
+            repeats=accounts.repeats.total(),
+            replayed=accounts.replayed.total(),
         )
-
-
-def _identities(gateway: str, run: str, places: Mapping[str, NumberSet]) -> Iterator[Identity]:
-    return ((gateway, channel, run, seq) for channel, seqs in places.items() for seq in seqs)
 
 
 def device_reading(gateway: str, seq: int, *, run: str = "earlier-run") -> Reading:

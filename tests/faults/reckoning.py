@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.kafka.run_accounts import RunAccount
 from cloud.wire.reading_records import InvalidReading, parse_reading
 from gateway.forwarding.records import from_bytes
 from tests.faults.kafka import Identity
+from tests.support.accounts import RunAccount
 
 
 @dataclass
 class Reckoning:
     """All that was sampled against all places where it may be.
 
-    ``kafka`` and ``dead_letters`` are what ``fieldgate status`` found there, ``accounts`` what it reports;
-    the rest comes from the witness on the local broker and from the outbox itself.
+    ``kafka`` and ``dead_letters`` are counted there, ``accounts`` are what the product's accounting makes of
+    them; the rest comes from the witness on the local broker and from the outbox itself.
     """
 
     gateway: str
@@ -61,7 +61,7 @@ class Reckoning:
         }
 
     def balance(self) -> None:
-        """Fail unless everything sampled is somewhere, nothing else is anywhere, and the tool agrees."""
+        """Fail unless everything sampled is somewhere, nothing else anywhere, and the accounting agrees."""
         assert self.sampled
         assert not self.lost, f"unaccounted {len(self.lost)}: {_summary(self.lost)}; {self.figures()}"
         assert not self.invented, f"never sampled: {_summary(self.invented)}; {self.figures()}"
@@ -69,7 +69,7 @@ class Reckoning:
         assert all(account.balanced for account in self.accounts), self.accounts
 
     def agree(self) -> None:
-        """Fail unless the tool reports the same of each run, as far as the run's last record goes."""
+        """Fail unless the accounting finds the same of each run, as far as the run's last record goes."""
         arrived = Counter(run for _, _, run, _ in self.kafka)
         for account in self.accounts:
             known = {
@@ -78,12 +78,12 @@ class Reckoning:
                 for seq in range(1, last + 1)
             }
             missing = known - self.kafka - self.dead_letters - self.dropped
-            assert account.in_kafka == arrived[account.run]
-            if account.sampled is not None:
+            assert sum(each.stored for each in account.balance.channels.values()) == arrived[account.run]
+            if account.state is not None:
                 assert account.sampled == len(known)
-                assert account.pending + account.unaccounted == len(missing), account
+                assert account.pending + account.lost == len(missing), account
                 # The outbox holds more than readings, and its count may be as old as the record.
-                assert account.unaccounted <= len(missing - self.outbox), account
+                assert account.lost <= len(missing - self.outbox), account
             if account.state == "stopped":
                 of_run = {identity for identity in self.sampled if identity[2] == account.run}
                 assert known == of_run, account

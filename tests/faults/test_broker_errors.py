@@ -91,7 +91,7 @@ def test_one_topic_takes_nothing(
         mast.start()
     else:
         trouble.mend(cloud, sick)
-    mast.empty(90)
+    mast.delivered(90)
     mast.sample(50)
     mast.stop()
     reckoning = mast.reckon()

@@ -183,7 +183,8 @@ def play(seed: int, directory: Path, cloud: Kafka, mosquitto: LocalMosquitto, *,
                 mosquitto.start()
         mast.sample(200)
         eventually(lambda: mast.status()["mqtt_connected"], 60)
-        mast.empty(120)
+        # Sampling goes on, so some are always in flight: the stop waits for these.
+        mast.delivered(120)
         mast.stop()
         reckoning = mast.reckon()
     judge(scene, reckoning)

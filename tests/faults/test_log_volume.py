@@ -12,8 +12,7 @@ from typing import Final
 import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.system.logs.background import LogQueue
-from gateway.system.logs.rate_limit import ENTRY_BYTES, IN_A_ROW, RateLimit
+from gateway.system.logs import ENTRY_BYTES, IN_A_ROW, LogQueue, RateLimit
 from tests.faults.kafka import Kafka
 from tests.faults.mast import Mast
 from tests.support.servers import eventually

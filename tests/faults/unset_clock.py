@@ -18,13 +18,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from drivers.generic.modbus_port import ModbusPort, ModbusRegisters
-from drivers.interface import W1, Board, Clock, EdgeCounter, FittedSensor, I2cBus, Iio, LineStream, OutputPin
+from cloud.command_line import override
+from drivers.interface import (
+    W1,
+    Board,
+    Clock,
+    EdgeCounter,
+    FittedSensor,
+    I2cBus,
+    Iio,
+    LineStream,
+    ModbusPort,
+    ModbusRegisters,
+    OutputPin,
+)
 from gateway.clock.system_clock import Machine, since_boot_ns
-from gateway.commands.arguments import override
 from gateway.config import Config, load
 from gateway.daemon.build import build
-from gateway.sampling import sensors
+from gateway.sampling import sampler as sampling
 
 _STATE: Final = struct.Struct("<q?16s")
 
@@ -111,12 +122,12 @@ class MachineTime:
 
 def main(state: Path, config: Path, overrides: Mapping[str, object]) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
-    open_simulated = sensors.open_fitted_board
+    open_simulated = sampling.open_fitted_board
 
     def open_fitted_board(config: Config) -> Board:
         return MachineTime(open_simulated(config))
 
-    sensors.open_fitted_board = open_fitted_board
+    sampling.open_fitted_board = open_fitted_board
     return build(load(config, overrides), config, overrides, MachineFile(state).machine()).run(None)
 
 

@@ -15,7 +15,7 @@ from drivers.conformance import ON_HARDWARE, Subject
 from drivers.interface import Board
 from drivers.registry import driver_type
 from gateway.config import Config, SensorConfig, load
-from gateway.sampling.sensors import open_fitted_board
+from gateway.sampling.sampler import open_fitted_board
 
 _NONE = pytest.param(None, marks=pytest.mark.skip(reason="needs sensors: --hardware gateway.toml"))
 

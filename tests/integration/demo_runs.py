@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import duckdb
 import psutil
 
 from cloud.lake.tables import open_lake
+from cloud.local.process import Child
 from tests.support.servers import eventually
 
 UP_S = 180.0
@@ -49,6 +51,29 @@ class RunningDemo:
     def component(self, name: str) -> psutil.Process:
         """The process of a component that is up now."""
         return psutil.Process(self.described()[name]["pid"])
+
+    @contextlib.contextmanager
+    def outage(self, seconds: float, **signals: signal.Signals) -> Iterator[None]:
+        """End components by these signals, and start them as they were after so many seconds."""
+        ended = {name: self.component(name) for name in signals}
+        commands = {name: (process.cmdline(), process.environ()) for name, process in ended.items()}
+        families = [
+            each for process in ended.values() for each in (process, *process.children(recursive=True))
+        ]
+        for name, number in signals.items():
+            ended[name].send_signal(number)
+        for left in psutil.wait_procs(families, 60)[1]:
+            left.kill()
+        threading.Event().wait(seconds)
+        started: list[Child] = []
+        try:
+            for name, (command, environment) in commands.items():
+                log = self.workdir / f"{name}.again.log"
+                started.append(Child(command, log, environment=environment))
+            yield
+        finally:
+            for child in reversed(started):
+                child.stop(45.0)
 
     def errors(self) -> str:
         """What it wrote to stderr so far."""

@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from cloud.command_line import CommandError
 from cloud.local.kafka_broker import BrokerError, LocalBroker
 from cloud.local.process import Child, free_port, last_lines, listening
-from gateway.commands.arguments import CommandError
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.support.servers import eventually, unique_name
 

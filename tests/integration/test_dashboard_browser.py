@@ -21,12 +21,12 @@ from urllib.parse import quote
 import pytest
 from deltalake import DeltaTable
 
-from cloud.dashboard.command import run
 from cloud.lake.cleaning import marks
 from cloud.local.process import free_port
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
 from tests.integration.test_dashboard_commands import fill, press
 from tests.support.browser import Chromium, Page
+from tests.support.commands import dashboard as run
 from tests.support.fleet_lake import write, write_fleet
 from tests.support.servers import eventually
 

@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from cloud.config import CloudConfig, DashboardConfig, KafkaConfig
+from cloud.dashboard.behind import behind_of
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader, LiveReadings
-from cloud.dashboard.overview.behind import behind_of
 from cloud.kafka.provision import provision_topics
-from cloud.kafka.tail import Tail
+from cloud.kafka.topic_scan import Tail
+from cloud.lake.reader import Frame, LakeReader
 from cloud.local.kafka_broker import LocalBroker
-from cloud.masts.reading import Frame, LakeReader
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from tests.support.servers import eventually, unique_name
 from tests.unit.cloud.lake.test_checkpoints import DELTA, put

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from cloud.kafka.run_accounts import Books, RunAccount
-from cloud.wire.reading_records import RUNS_TOPIC
-from gateway.commands.demo.accounting import Lake, TableCounts, sampled, stored
+from gateway.commands.demo.accounting import Lake, RunCounts, TableCounts
 
 ALL = [("mast", "a.x", "r1", seq) for seq in range(1, 6)] + [
     ("mast", "b.y", "r1", seq) for seq in range(1, 4)
@@ -39,25 +39,25 @@ def write_statistics(lake: Path, interval_s: int, good: int, missing: int) -> No
     write_deltalake(str(lake / "statistics"), table, mode="append")
 
 
-def books(state: str = "stopped", outbox_records: int = 0, **last_seq: int) -> Books:
-    """With the record of one run; by default of one that issued ALL."""
-    found = Books("mast")
-    record = {
-        "v": 1, "gateway": "mast", "run": "r1", "state": state, "in_flight": 0,
-        "outbox_records": outbox_records, "last_seq": last_seq or {"a.x": 5, "b.y": 3},
-    }  # fmt: skip
-    found.take_run(RUNS_TOPIC, json.dumps(record).encode(), 0)
-    return found
+RUNS = pa.schema(
+    {
+        **dict.fromkeys(("gateway", "run", "state"), pa.string()),
+        "started": pa.timestamp("us", "UTC"),
+        "last_seq": pa.map_(pa.string(), pa.int64()),
+        **dict.fromkeys(("in_flight", "outbox_records"), pa.int64()),
+    }
+)
 
 
-def missing(accounts: Iterable[RunAccount]) -> int:
-    accounts = list(accounts)
-    return sampled(accounts) - stored(accounts)
-
-
-def payload_of(identity: Identity) -> bytes:
-    gateway, channel, run, seq = identity
-    return json.dumps({"gateway": gateway, "channel": channel, "run": run, "seq": seq}).encode()
+def write_run(
+    lake: Path, state: str = "stopped", last_seq: Mapping[str, int] = MappingProxyType({"a.x": 5, "b.y": 3}),
+    **more: object,
+) -> None:  # fmt: skip
+    """Writes the record of a run; by default of one that issued ALL."""
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    row = {"gateway": "mast", "run": "r1", "state": state, "started": started, **more}
+    row["last_seq"] = list(last_seq.items())
+    write_deltalake(str(lake / "runs"), pa.Table.from_pylist([row], RUNS), mode="append")
 
 
 @pytest.fixture
@@ -72,63 +72,44 @@ def lake(root: Path) -> Lake:
     return Lake(root, "mast", 60)
 
 
-def test_without_tables_everything_is_missing(tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "none", "mast", 60)
+def test_without_tables_nothing_is_known(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "mast", 60)
     assert lake.count() == lake.glance() == TableCounts()
-    (account,) = lake.accounts(books())
-    assert (account.sampled, account.unaccounted) == (8, 8)
-    assert lake.accounts(Books("mast")) == []
+    write_run(tmp_path)
+    assert lake.runs() == []
 
 
-def test_whole(lake: Lake, root: Path) -> None:
-    write_readings(root, ALL)
-    (account,) = lake.accounts(books())
-    assert (account.sampled, account.in_kafka, account.unaccounted) == (8, 8, 0)
-    assert missing([account]) == 0
-    per_channel = {"a.x": 5, "b.y": 3}
-    assert lake.count() == TableCounts(rows=8, rows_per_channel=per_channel, distinct_rows=8, synced=8)
-    assert lake.glance().rows == 8
-
-
-def test_a_repeated_row_is_a_duplicate_and_hides_no_loss(lake: Lake, root: Path) -> None:
-    write_readings(root, [*ALL[1:], ALL[1]])
+@pytest.mark.parametrize(
+    ("rows", "counted", "distinct", "stored"),
+    [
+        (ALL, 8, 8, 8),
+        # A repeated row is a duplicate, and hides no loss.
+        ([*ALL[1:], ALL[1]], 8, 7, 7),
+        ([identity for identity in ALL if identity[3] not in (2, 4)], 5, 5, 5),
+        # Another gateway's reading, and that of a device that numbers by itself.
+        ([*ALL[1:], ("box", "a.x", "r1", 1), ("mast", "a.x", "own", 1)], 9, 9, 7),
+        # More than was sampled is an error too.
+        ([*ALL, ("mast", "a.x", "r1", 6)], 9, 9, 9),
+    ],
+)
+def test_what_is_there_and_what_is_missing(
+    lake: Lake, root: Path, rows: list[Identity], counted: int, distinct: int, stored: int
+) -> None:
+    write_run(root, in_flight=1, outbox_records=2)
+    write_readings(root, rows)
+    assert lake.runs() == [RunCounts("r1", "stopped", 3, {"a.x": 5, "b.y": 3}, stored)]
     counts = lake.count()
-    assert (counts.rows, counts.distinct_rows) == (8, 7)
-    assert [account.unaccounted for account in lake.accounts(books())] == [1]
+    assert (counts.rows, counts.distinct_rows, counts.synced) == (counted, distinct, counted)
+    of_ours = [channel for gateway, channel, _, _ in rows if gateway == "mast"]
+    assert counts.rows_per_channel == Counter(of_ours)
+    assert lake.glance().rows == counted
 
 
-def test_a_gap_within_a_channel_is_missing(lake: Lake, root: Path) -> None:
-    write_readings(root, [identity for identity in ALL if identity[3] not in (2, 4)])
-    (account,) = lake.accounts(books())
-    assert account.unaccounted == missing([account]) == 3
-
-
-def test_others_are_not_ours(lake: Lake, root: Path) -> None:
-    write_readings(root, [*ALL[1:], ("box", "a.x", "r1", 1)])
+def test_quarantine_is_counted_with_the_dead_letters_in_it(lake: Lake, root: Path) -> None:
+    write_quarantine(root, [b"[", b""])
+    write_quarantine(root, [b"[1]"], "gateway.dead-letter")
     counts = lake.count()
-    assert (counts.rows, counts.distinct_rows) == (8, 8)
-    assert missing(lake.accounts(books())) == 1
-    assert counts.rows_per_channel == {"a.x": 4, "b.y": 3}
-
-
-def test_more_than_was_sampled_is_an_error_too(lake: Lake, root: Path) -> None:
-    write_readings(root, [*ALL, ("mast", "a.x", "r1", 6)])
-    (account,) = lake.accounts(books())
-    assert (account.unaccounted, account.never_sampled, missing([account])) == (0, 1, 0)
-
-
-def test_quarantine_and_outbox_account_for_readings(lake: Lake, root: Path) -> None:
-    write_readings(root, ALL[:5])
-    write_quarantine(
-        root, [payload_of(ALL[5]), payload_of(ALL[5]), b"[", b"", b"[1]", b'{"gateway": "mast"}']
-    )
-    forged = [("mast", "b.y", "r1", 4), ("mast", "b.y", "r9", 1), ("box", "b.y", "r1", 2)]
-    write_quarantine(root, [payload_of(one) for one in forged], "gateway.dead-letter")
-    counts = lake.count()
-    assert (counts.quarantined, counts.quarantined_letters) == (9, 3)
-    (account,) = lake.accounts(books(outbox_records=1))
-    assert (account.in_kafka, account.dead_letters, account.pending, account.unaccounted) == (5, 1, 1, 1)
-    assert account.never_sampled == 0
+    assert (counts.quarantined, counts.quarantined_dead_letters) == (3, 1)
 
 
 def test_statistics_cover_what_is_synced(lake: Lake, root: Path) -> None:
@@ -146,8 +127,12 @@ def test_alerts_are_counted(lake: Lake, root: Path) -> None:
 
 
 def test_a_killed_runs_record_is_behind_its_readings(lake: Lake, root: Path) -> None:
-    write_readings(root, ALL)
-    (further,) = lake.accounts(books("killed", **{"a.x": 3}))
-    assert (further.last_seq, further.unaccounted) == ({"a.x": 5, "b.y": 3}, 0)
-    (stopped,) = lake.accounts(books("stopped", **{"a.x": 3}))
-    assert stopped.last_seq["a.x"] == 3
+    write_run(root, "killed", {"a.x": 3})
+    write_run(root, "running", {}, run="r2", started=datetime(2026, 1, 2, tzinfo=UTC))
+    write_run(root, "stopped", {"a.x": 3}, run="r0", started=datetime(2025, 1, 2, tzinfo=UTC))
+    write_readings(root, [*ALL[:5], *(("mast", "a.x", "r0", seq) for seq in range(1, 6))])
+    assert lake.runs() == [
+        RunCounts("r0", "stopped", 0, {"a.x": 3}, 5),
+        RunCounts("r1", "killed", 0, {"a.x": 5}, 5),
+        RunCounts("r2", "running", 0, {}, 0),
+    ]

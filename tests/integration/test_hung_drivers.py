@@ -16,7 +16,7 @@ import pytest
 
 from buffer.reader import OutboxReader
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.daemon.restart_budget import EXIT_CODE
+from gateway.daemon.gateway import EXIT_CODE
 from gateway.forwarding.records import from_bytes
 from tests.support.config import config_text, sensor
 from tests.support.mast import GatewayProcess, published, records, run_gateway

@@ -27,14 +27,14 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from cloud.errors import CloudError
-from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.key_reader import KeyReader, Place
 from cloud.kafka.listener_probe import listener_fault
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.provision import TOPICS, provision_topics
 from cloud.kafka.topic_reader import TopicReader
-from cloud.kafka.users import Users
 from cloud.local.process import free_port
+from cloud.operate.identity import IdentityTopic
+from cloud.operate.users import Users
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.identities import IdentityRecord, gateway_key, proves, proving_run
 from gateway.cli import main

@@ -26,8 +26,7 @@ from confluent_kafka import Producer
 
 from cloud.config import load
 from cloud.kafka.topic_reader import TopicReader
-from cloud.notify.command import Sender
-from cloud.notify.target import Message, Sent, Target, is_quiet, message, parse_alert, wanted
+from cloud.notify import Message, Sender, Sent, Target, is_quiet, message, parse_alert, wanted
 from cloud.toml_problems import ConfigError
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.reading_records import ALERTS_TOPIC

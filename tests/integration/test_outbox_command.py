@@ -20,10 +20,10 @@ from zstandard import ZstdCompressor
 
 from buffer import blocks
 from buffer.sqlite_outbox import SqliteOutbox
-from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.provision import provision_topics
-from cloud.kafka.topic_scan import read_books, read_revised
 from cloud.local.kafka_broker import LocalBroker
+from cloud.operate.identity import IdentityTopic
+from cloud.wire.channel_records import parse_channel
 from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord, Step
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, EVENTS_TOPIC, RUNS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC
@@ -31,10 +31,10 @@ from gateway.calibration.history import kafka_record
 from gateway.cli import main
 from gateway.forwarding.records import summarise, to_bytes
 from gateway.ports import Record
+from tests.support.accounts import CUP, read_accounts, reading, run_record
 from tests.support.config import config_text, cup, write_config
 from tests.support.mast import records
 from tests.support.servers import eventually, fieldgate, unique_name
-from tests.unit.cloud.kafka.test_run_accounts import CUP, reading, run_record
 from tests.unit.cloud.wire.test_channel_records import RECORD
 
 
@@ -179,8 +179,8 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
         ]
     assert arrived(kafka, place.topic) == {(seq, True): 2 for seq in range(1, 1001)}
 
-    counts = read_revised(kafka.bootstrap_servers)[newer.topic, newer.key]
-    assert counts == replace(RECORD, gateway=place.gateway)
+    *_, last = (each for each in records(kafka.bootstrap_servers, [newer.topic]) if each.key() == newer.key)
+    assert parse_channel(last.value() or b"") == replace(RECORD, gateway=place.gateway)
 
     with sqlite3.connect(stick) as connection:
         connection.execute("UPDATE blocks SET payload_checksum = x'0000000000000000' WHERE first = 51")
@@ -293,9 +293,9 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     assert place.stats()["records"] == 0
     assert arrived(kafka, place.topic) == {(seq, True): 1 for seq in range(1, 1001)}
     # Its record in the run ledger shows that nothing waits any more.
-    accounts = read_books(kafka.bootstrap_servers, gateway=place.gateway, topics=[place.topic]).accounts()
+    accounts = read_accounts(kafka.bootstrap_servers, [place.topic]).of(place.gateway)
     runs = {account.run: account for account in accounts}
-    assert runs.pop("r1").in_kafka == 1000
+    assert runs.pop("r1").stored == 1000
     assert [(account.state, account.sampled) for account in runs.values()] == [("stopped", 0)]
 
 

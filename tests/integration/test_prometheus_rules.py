@@ -60,7 +60,7 @@ def test_every_metric_of_the_masts_rules_is_there(
 
 
 def test_every_metric_of_the_jobs_rules_is_there() -> None:
-    spark_metrics = pytest.importorskip("spark_jobs.metrics")
+    spark_metrics = pytest.importorskip("spark_jobs.platform.metrics")
     exported = set()
     for family in spark_metrics.REGISTRY.collect():
         exported.add(f"{family.name}_total" if family.type == "counter" else family.name)

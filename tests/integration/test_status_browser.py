@@ -12,7 +12,7 @@ import pytest
 from paho.mqtt import publish
 
 from cloud.wire.reading_records import format_time
-from gateway.clock.manual_time import ManualTime, TimeOffer
+from gateway.clock.given_time import ManualTime, TimeOffer
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.status import StatusServer, StatusSource
 from gateway.status.control_socket import send_request

@@ -19,12 +19,12 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from cloud.errors import CloudError
-from cloud.kafka.tail import Tail
-from cloud.lake.window import Window
-from cloud.masts.latest import Latest, sparkline
+from cloud.kafka.latest import Latest, sparkline
+from cloud.kafka.topic_scan import Tail
+from cloud.operate.watch import _Table
+from cloud.operate.window import Window
 from cloud.wire.reading_records import Reading, encode_reading
 from gateway.cli import main
-from gateway.commands.watch import _Table
 from tests.support.servers import eventually, unique_name
 
 TOPIC = "mqtt.wind_speed"

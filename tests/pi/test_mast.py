@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import pytest
 
-from cloud.kafka.topic_scan import read_books
 from cloud.wire.reading_records import parse_reading
 from tests.faults.kafka import Kafka
 from tests.pi.machine import TOOL, Pi
+from tests.support.accounts import read_accounts
 from tests.support.debian_package import EPOCH, build
 from tests.support.servers import eventually
 
@@ -314,9 +314,9 @@ def test_the_phone_page_answers_from_outside(pi: Pi) -> None:
 
 def accounts(cloud: Kafka) -> tuple[int, int]:
     """What all runs have sampled, and what of it is nowhere."""
-    found = read_books(cloud.direct, gateway=ID).accounts()
-    assert all(each.sampled is not None for each in found), found
-    return sum(each.sampled or 0 for each in found), sum(each.unaccounted for each in found)
+    found = read_accounts(cloud.direct).of(ID)
+    assert all(each.state is not None for each in found), found
+    return sum(each.sampled for each in found), sum(each.lost for each in found)
 
 
 def test_an_upgrade_in_an_outage_loses_nothing(pi: Pi, cloud: Kafka, tmp_path: Path) -> None:

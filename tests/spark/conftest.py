@@ -16,11 +16,11 @@ import pytest
 from py4j.java_gateway import JavaPackage, JVMView
 from pyspark.sql import SparkSession
 
-from spark_jobs.errors import SettingsError
-from spark_jobs.s3 import LOG_STORE
-from spark_jobs.schemas import Table
-from spark_jobs.session import find_jars, spark_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.s3 import LOG_STORE
+from spark_jobs.platform.schemas import Table
+from spark_jobs.platform.session import find_jars, spark_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks import delta
 from tests.spark.running import QUICK_JAVA, QUICK_PLANS
 

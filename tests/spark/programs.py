@@ -23,9 +23,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from spark_jobs import submit
-from spark_jobs.package import write_package
-from spark_jobs.session import find_jars
-from spark_jobs.settings import Settings
+from spark_jobs.platform.package import write_package
+from spark_jobs.platform.session import find_jars
+from spark_jobs.platform.settings import Settings
 from tests.spark.records import identities, reading, rows_of
 from tests.spark.running import QUICK_JAVA, QUICK_PLANS
 from tests.support.servers import eventually

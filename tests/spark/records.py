@@ -14,8 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from cloud.wire.avro_readings import SCHEMA, head, to_avro
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading, encode_reading
-from spark_jobs.schemas import READINGS, Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform.schemas import READINGS, Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.transforms.validate import parse_batch
 
@@ -103,18 +103,9 @@ KAFKA_ROWS = pa.schema(
 )
 
 
-def kafka_frame(
-    spark: SparkSession,
-    values: Sequence[bytes | None],
-    *,
-    first_offset: int = 0,
-    topic: str = "mqtt.wind_speed",
-    kafka_us: int = KAFKA_US,
-    headers: list[dict[str, Any]] | None = None,
-    key: bytes | None = b"mast-07/cup.wind_speed",
-) -> DataFrame:
-    """Records as the Kafka source gives them, in one partition."""
-    return spark.createDataFrame(kafka_table(values, first_offset, topic, kafka_us, headers, key))
+def kafka_frame(spark: SparkSession, values: Sequence[bytes | None], **more: Any) -> DataFrame:
+    """Records as the Kafka source gives them, in one partition; ``more`` as of ``kafka_table``."""
+    return spark.createDataFrame(kafka_table(values, **more))
 
 
 def kafka_table(
@@ -125,7 +116,7 @@ def kafka_table(
     headers: list[dict[str, Any]] | None = None,
     key: bytes | None = b"mast-07/cup.wind_speed",
 ) -> Any:
-    """The same as an Arrow table."""
+    """Kafka records as an Arrow table."""
     rows = [
         {
             "value": value,

@@ -7,9 +7,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.settings import Settings
-from spark_jobs.streaming.batch_gate import Batch, BatchGate
-from spark_jobs.streaming.query import Job, Source, start_query
+from spark_jobs.platform.settings import Settings
+from spark_jobs.streaming.query import Batch, BatchGate, Job, Source, start_query
 
 QUICK_JAVA: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"

@@ -21,7 +21,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.streaming.checkpoint import CheckpointError, check_checkpoint
 from spark_jobs.streaming.query import Job
 from tests.faults.results import PIPELINE, Results

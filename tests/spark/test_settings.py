@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cloud import values
-from spark_jobs.errors import SettingsError
-from spark_jobs.settings import TOPIC_PATTERN, duration_s, interval_s, parse_command, parse_run
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.settings import TOPIC_PATTERN, duration_s, interval_s, parse_command, parse_run
 
 
 def test_all_options_arrive(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud.masts.reading import LakeReader
-from spark_jobs import schemas
-from spark_jobs.schemas import Table
+from cloud.lake.reader import LakeReader
+from spark_jobs.platform import schemas
+from spark_jobs.platform.schemas import Table
 
 CUPS: Final = tuple(
     (f"cup-{height}m-{side}.wind_speed", height, side) for height in (20, 30, 50) for side in "ab"

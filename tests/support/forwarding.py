@@ -11,19 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from buffer.drops import OnDrop, ignore
+from buffer.errors import OnDrop, ignore
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.producer import KafkaSink
 from gateway.clock.hold import ClockHold
 from gateway.config.model import MqttConfig
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.inbox import Call, Inbox
+from gateway.forwarding.forwarder import Call, Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter
 from gateway.forwarding.state import Pace, State
 from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.intake import Intake
-from gateway.mqtt.session import MqttSession
-from gateway.mqtt.subscriptions import Subscriptions
+from gateway.mqtt.session import MqttSession, Subscriptions
 from gateway.ports import Ack, Message, Record, Sink, Snapshot, Undelivered
 from tests.support.servers import eventually
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from cloud.importing.command import run
 from cloud.lake.tables import open_lake
+from tests.support.commands import import_files as run
 
 MAPPING: Final = """
 [file]

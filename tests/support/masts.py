@@ -12,8 +12,7 @@ from typing import Any
 
 from cloud.wire.quantities import QUANTITIES
 from drivers.ads1115 import AdcOptions
-from drivers.boards.registry import BOARDS, open_board
-from drivers.boards.replay import ReplayColumn
+from drivers.boards.registry import BOARDS, ReplayColumn, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.generic.modbus import ModbusRegister
 from drivers.iio import IioChannel
@@ -48,7 +47,7 @@ ALL_KINDS = (
     fitted(
         "shed",
         "iio",
-        device="dht11",
+        device="bme280",
         channels=(
             IioChannel(QUANTITIES["temperature"], "in_temp"),
             IioChannel(QUANTITIES["humidity"], "in_humidityrelative"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from drivers.emulation.environment import SECOND_NS, Site
-from drivers.emulation.gpio import PulseTrain
+from drivers.emulation.parts import PulseTrain
 from drivers.emulation.weather import Weather
 
 HEADER: Final = (

@@ -7,7 +7,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from buffer.drops import OnDrop, ignore
+from buffer.errors import OnDrop, ignore
 from buffer.outbox_file import Limits
 from buffer.reader import OutboxReader
 from buffer.sqlite_outbox import SqliteOutbox

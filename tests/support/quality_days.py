@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cloud.wire.reading_records import Reading
 from gateway.config import Config, load
-from gateway.sampling.run_context import RunContext
-from gateway.sampling.sensors import make_sampler, open_fitted_board
+from gateway.sampling.readings import RunContext
+from gateway.sampling.sampler import make_sampler, open_fitted_board
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 

@@ -21,12 +21,12 @@ from deltalake import DeltaTable
 
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views.request import Request, open_view
-from cloud.importing.command import run
-from cloud.masts.numbers import series, summary
-from cloud.masts.reading import LakeReader
-from spark_jobs import schemas
+from cloud.dashboard.views import Request, open_view
+from cloud.lake.numbers import series, summary
+from cloud.lake.reader import LakeReader
+from spark_jobs.platform import schemas
 from spark_jobs.transforms.mast_values import MountedChannel, mast_values
+from tests.support.commands import import_files as run
 from tests.support.fleet_lake import write
 
 MAST: Final = "old-mast-80m"

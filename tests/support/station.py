@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import tomlkit
 
-from drivers.emulation.faults import FaultKind
+from drivers.emulation.environment import FaultKind
 
 EXAMPLES: Final = Path(__file__).parents[2] / "docs" / "examples"
 _SECOND_VANE: Final = {

@@ -6,7 +6,6 @@ import json
 import os
 import time
 import urllib.request
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -16,11 +15,11 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from cloud.kafka.topic_scan import read_books
 from cloud.wire.run_records import RunRecord
 from tests.faults.kafka import Identity, Kafka
 from tests.faults.reckoning import Reckoning, readings_in
 from tests.faults.witness import Witness
+from tests.support.accounts import read_accounts
 from tests.support.servers import eventually, unique_name
 from tests.vm.machine import Link, Machine
 
@@ -218,26 +217,18 @@ class GuestMast:
 
     def reckon(self, stored: set[Identity]) -> Reckoning:
         """Compare everything with everything, and note what each cut cost; the gateway has stopped."""
-        books = read_books(self.kafka.direct, gateway=self.id)
-        found = [(run, of_run) for _, run, of_run in books.found()]
+        accounts = read_accounts(self.kafka.direct)
         reckoning = Reckoning(
             gateway=self.id,
             sampled=self.witness.sampled(),
-            kafka={
-                (self.id, channel, run, seq)
-                for run, of_run in found
-                for channel, seqs in of_run.kafka.items()
-                for seq in seqs
-            },
+            kafka=set(accounts.identities("stored", self.id)),
             outbox=stored,
             dead_letters=set(),
             dropped=self.witness.dropped(),
-            accounts=books.accounts(),
-            refused=Counter(
-                {reason: n for (gateway, reason), n in books.letters.items() if gateway == self.id}
-            ),
-            repeats=sum(of_run.repeats for _, of_run in found),
-            replayed=sum(of_run.replayed for _, of_run in found),
+            accounts=accounts.of(self.id),
+            refused=accounts.refused_of(self.id),
+            repeats=sum(count for (of, _), count in accounts.repeats.items() if of == self.id),
+            replayed=sum(count for (of, _), count in accounts.replayed.items() if of == self.id),
         )
         for cut in self.cuts:
             cut.lost = {reading for reading in reckoning.lost if reading[2] == cut.run}

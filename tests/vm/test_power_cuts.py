@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud.kafka.run_accounts import RunAccount
 from cloud.wire.quantities import QUANTITIES
 from tests.faults.kafka import Kafka
 from tests.faults.reckoning import Reckoning
+from tests.support.accounts import RunAccount
 from tests.vm.guest_mast import COMMIT_INTERVAL_S, FSYNC_S, RATE, Cut, GuestMast, Phase, Ports
 from tests.vm.machine import Machine
 from tests.vm.results import CutTable
@@ -71,7 +71,7 @@ def test_power_cuts(mast: GuestMast, series: int, table: CutTable | None, full: 
         account = accounts[cut.run]
         assert account.state == "reset"
         assert cut.oldest_s <= (account.unannounced_s or 0.0)
-        assert account.unaccounted == gaps(cut, account)
+        assert account.lost == gaps(cut, account)
     if table is not None:
         table.add(series, seed, rows)
 
@@ -111,9 +111,9 @@ def figures(cut: Cut, reckoning: Reckoning, account: RunAccount) -> list[object]
     """
     sampled = sum(reading[2] == cut.run for reading in reckoning.sampled)
     return [
-        sampled, account.repeats, len(cut.lost), gaps(cut, account), f"{cut.oldest_s:.2f}", account.unannounced_s,
-        cut.before.outbox_records, "" if cut.found is None else cut.found, f"{cut.ready_s:.0f}",
-        f"{cut.load:.0f}", f"{cut.silent_s:.2f}",
+        sampled, account.repeats, len(cut.lost), gaps(cut, account), f"{cut.oldest_s:.2f}",
+        account.unannounced_s, cut.before.outbox_records, "" if cut.found is None else cut.found,
+        f"{cut.ready_s:.0f}", f"{cut.load:.0f}", f"{cut.silent_s:.2f}",
     ]  # fmt: skip
 
 

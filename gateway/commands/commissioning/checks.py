@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from gateway.commands.reading_rows import Row
 from gateway.config.quality import SEA_LEVEL_KPA, standard_pressure_kpa
-from gateway.quality.angles import near, turned as turn
+from gateway.quality.qartod import near, turned as turn
 
 Outcome = Literal["passed", "confirmed", "fault", "skipped", "open"]
 """``open``: nothing is against it, and only a person can decide; ``confirmed``: the installer has."""

@@ -16,9 +16,7 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
-from drivers.interface import DriverError
-from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
-from gateway.commands.arguments import (
+from cloud.command_line import (
     FAILED,
     INTERRUPTED,
     OK,
@@ -31,13 +29,14 @@ from gateway.commands.arguments import (
     os_problem,
     without_logs,
 )
+from drivers.interface import DriverError
+from gateway.calibration.history import UnreadableHistory, channel_records, history_path, read_history
 from gateway.commands.calibrations import standing
 from gateway.commands.commissioning.checks import GOOD, Result
 from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.terminal import Terminal
 from gateway.commands.commissioning.walkthrough import Walk
-from gateway.commands.live_readings import Source, open_source
-from gateway.commands.read import chosen_sensors
+from gateway.commands.read import Source, chosen_sensors, open_source
 from gateway.config import Config, SensorConfig, load
 from gateway.config.calibration import today
 from gateway.reporting.event_spool import NotSpooled, spool_event

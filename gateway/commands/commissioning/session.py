@@ -12,12 +12,11 @@ from typing import Final
 import msgspec
 
 from buffer.files import sync_directory
+from cloud.command_line import CommandError
 from cloud.wire.fields import UNDECODABLE
-from gateway.commands.arguments import CommandError
 from gateway.commands.commissioning.checks import Result
 from gateway.config import Config, SensorConfig
-from gateway.system.as_owner import as_owner_of
-from gateway.system.atomic_file import Ownership, write_atomic
+from gateway.system.atomic_file import Ownership, as_owner_of, write_atomic
 from gateway.system.times import now_text
 
 _VERSION: Final = 1

@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from cloud.command_line import FAILED, OK, USAGE, CommandError, add_config, add_list, fail, os_problem
 from cloud.toml_lines import Scan
 from cloud.toml_models import field_names
 from cloud.toml_problems import nearest
 from drivers.registry import driver_type
-from gateway.commands.arguments import FAILED, OK, USAGE, CommandError, add_config, add_list, fail, os_problem
 from gateway.config import Config, check
 from gateway.reporting.event_spool import NotSpooled, spool_directory, spool_event
 from gateway.status.client import daemon_of

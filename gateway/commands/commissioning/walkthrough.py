@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Final
 
+from cloud.terminal import clock_text
 from cloud.wire.reading_records import QUALITIES
 from gateway.commands.commissioning.checks import GOOD, Result, Window
 from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.steps import Phase, Step, questions, shortcomings, steps_of, twin_steps
 from gateway.commands.commissioning.terminal import Terminal
-from gateway.commands.live_readings import Source
-from gateway.commands.reading_rows import Row, clock_text, number_text
+from gateway.commands.read import Source
+from gateway.commands.reading_rows import Row, number_text
 from gateway.config import Config, SensorConfig
 from gateway.system.times import now_text
 

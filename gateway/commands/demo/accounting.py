@@ -1,8 +1,8 @@
 """Counts what was sampled against what the tables and the quarantine hold.
 
 Every sampled reading has an identity (gateway, channel, run, seq) with seq counting from 1, so a run's last
-seq per channel names all of them. How far each run got, its record in Kafka has. A thread of its own asks
-gateway, Kafka and tables: some take seconds.
+seq per channel names all of them; the table ``runs`` has it. A thread of its own asks gateway, Kafka and
+tables: some take seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +21,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from cloud.errors import CloudError
-from cloud.kafka.end_offsets import EndOffsets
-from cloud.kafka.run_accounts import Books, RunAccount
+from cloud.kafka.topic_scan import EndOffsets
 from cloud.lake.tables import LakeError, open_lake, table_locations
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX, claimed_identity
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX
 from gateway.status.client import NoStatus, fetch
 
 log = logging.getLogger(__name__)
@@ -42,15 +41,26 @@ _COUNTS: Final = {
     "alerts": "count(*) AS alerts",
     "quarantine": (
         "count(*) AS quarantined, "
-        f"count(*) FILTER (kafka_topic = '{DEAD_LETTER_TOPIC}') AS quarantined_letters"
+        f"count(*) FILTER (kafka_topic = '{DEAD_LETTER_TOPIC}') AS quarantined_dead_letters"
     ),
 }
-_SPANS: Final = """
-SELECT run, channel, min(seq), max(seq) FROM (
-    SELECT run, channel, seq, seq - dense_rank() OVER (PARTITION BY run, channel ORDER BY seq) AS stretch
-    FROM readings WHERE gateway = ?
-) GROUP BY run, channel, stretch
+_RUNS: Final = """
+WITH issued AS (
+    SELECT run, unnest(map_keys(last_seq)) AS channel, unnest(map_values(last_seq)) AS last
+    FROM runs WHERE gateway = $gateway
+), found AS (
+    SELECT run, channel, count(DISTINCT seq) AS stored, max(seq) AS highest
+    FROM readings WHERE gateway = $gateway GROUP BY ALL
+), channels AS (
+    SELECT run, channel, coalesce(last, 0) AS last, coalesce(highest, 0) AS highest,
+        coalesce(stored, 0) AS stored
+    FROM issued FULL JOIN found USING (run, channel)
+)
+SELECT run, state, in_flight, outbox_records, channel,
+    if(state = 'stopped', last, greatest(last, highest)) AS sampled, stored
+FROM runs LEFT JOIN channels USING (run) WHERE gateway = $gateway ORDER BY started, run, channel
 """
+"""Each run's channels. Only a run that has stopped has published its last record; others may have gone on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +75,21 @@ class TableCounts:
     statistics_rows: int = 0
     alerts: int = 0
     quarantined: int = 0
-    quarantined_letters: int = 0
+    quarantined_dead_letters: int = 0
 
 
-def sampled(accounts: Iterable[RunAccount]) -> int:
-    """How many readings the runs issued."""
-    return sum(account.sampled or 0 for account in accounts)
+@dataclass(slots=True)
+class RunCounts:
+    """One run by its last record in the lake: ``sampled`` by channel, ``stored`` are the readings there.
 
+    ``waiting`` were in flight or in the outbox.
+    """
 
-def stored(accounts: Iterable[RunAccount]) -> int:
-    """How many of them are in the tables or the quarantine."""
-    return sum(account.in_kafka + account.dead_letters - account.never_sampled for account in accounts)
+    run: str
+    state: str
+    waiting: int
+    sampled: dict[str, int] = field(default_factory=dict)
+    stored: int = 0
 
 
 class Lake:
@@ -117,27 +131,19 @@ class Lake:
                 counts |= dict(zip(found.columns, row, strict=True))
         return TableCounts(**counts)
 
-    def accounts(self, books: Books) -> list[RunAccount]:
-        """What became of each run's readings: ``in_kafka`` are those in the table, the rest as it is called.
-
-        ``books`` have the run records and nothing else. The quarantine is read where readings are missing.
-        """
+    def runs(self) -> list[RunCounts]:
+        """Returns the gateway's runs, the oldest first. None are known until both tables are there."""
         connection, present = self._open()
+        runs: dict[str, RunCounts] = {}
         with connection:
-            if "readings" in present:
-                for run, channel, first, last in connection.execute(_SPANS, [self._gateway]).fetchall():
-                    books.of(self._gateway, run).kafka[channel].add(first, last)
-            accounts = books.accounts()
-            if "quarantine" not in present or stored(accounts) == sampled(accounts):
-                return accounts
-            payloads = connection.execute("SELECT payload FROM quarantine").fetchall()
-        last_seq = {account.run: account.last_seq for account in accounts}
-        for claimed in (claimed_identity(payload or b"") for (payload,) in payloads):
-            if claimed is not None and claimed[0] == self._gateway:
-                _, channel, run, seq = claimed
-                if 1 <= seq <= last_seq.get(run, {}).get(channel, 0):
-                    books.of(self._gateway, run).dead_letters[channel].add(seq)
-        return books.accounts()
+            if {"runs", "readings"} <= present:
+                rows = connection.execute(_RUNS, {"gateway": self._gateway}).fetchall()
+                for run, state, in_flight, outbox, channel, sampled, stored in rows:
+                    counts = runs.setdefault(run, RunCounts(run, state, (in_flight or 0) + (outbox or 0)))
+                    if channel is not None:
+                        counts.sampled[channel] = sampled
+                        counts.stored += stored
+        return list(runs.values())
 
     def _open(self) -> tuple[duckdb.DuckDBPyConnection, frozenset[str]]:
         """A connection and the tables there are."""
@@ -152,13 +158,13 @@ class Lake:
 class Observation:
     """What was found in one round. ``status`` and ``ends`` are None where there was no response.
 
-    The tables were counted where there are ``accounts``; else ``counts`` has the rows by their logs only.
+    The tables were counted where there are ``runs``; else ``counts`` has the rows by their logs only.
     """
 
     status: Mapping[str, Any] | None = None
     ends: Mapping[str, int] | None = None
     counts: TableCounts = field(default_factory=TableCounts)
-    accounts: Sequence[RunAccount] | None = None
+    runs: Sequence[RunCounts] | None = None
 
 
 def kafka_records(ends: Mapping[str, int]) -> int:
@@ -172,14 +178,11 @@ class Observer(threading.Thread):
     ``exact``, once set, has the tables read, not only their logs.
     """
 
-    def __init__(
-        self, listen: str, offsets: EndOffsets, lake: Lake, accounts: Callable[[], Sequence[RunAccount]]
-    ) -> None:
+    def __init__(self, listen: str, offsets: EndOffsets, lake: Lake) -> None:
         super().__init__(name="observer", daemon=True)
         self._listen = listen
         self._offsets = offsets
         self._lake = lake
-        self._accounts = accounts
         self._ending = threading.Event()
         self.latest = Observation()
         self.exact = False
@@ -199,7 +202,7 @@ class Observer(threading.Thread):
             self._ending.wait(max(_PERIOD_S, time.monotonic() - started_s))
 
     def _observe(self) -> Observation:
-        status = ends = accounts = None
+        status = ends = runs = None
         counts = self.latest.counts
         with suppress(NoStatus):
             status = fetch(self._listen)
@@ -207,15 +210,15 @@ class Observer(threading.Thread):
             ends = self._offsets.by_topic()
         try:
             if self.exact:
-                accounts = self._accounts()
+                runs = self._lake.runs()
                 counts = self._lake.count()
             else:
                 counts = self._lake.glance()
         except (CloudError, DeltaError, OSError) as error:
             # A table that is being created has no schema yet; Kafka may be restarting.
             log.debug("event=demo.tables_unreadable error=%s", error)
-            accounts = None
-        return Observation(status, ends, counts, accounts)
+            runs = None
+        return Observation(status, ends, counts, runs)
 
 
 def missing(seen: Observation) -> list[str]:
@@ -223,21 +226,21 @@ def missing(seen: Observation) -> list[str]:
 
     Kafka may hold a record twice after a fault: what counts is each reading that was issued.
     """
-    counts, status, accounts = seen.counts, seen.status, seen.accounts
+    counts, status, runs = seen.counts, seen.status, seen.runs
     if status is None:
         return ["the gateway does not answer"]
     if seen.ends is None:
         return ["Kafka does not answer"]
-    if accounts is None:
+    if runs is None:
         return ["the tables are not counted yet"]
-    # A run's record in Kafka may be a minute old while it is going on.
-    issued = status["sampled"] + sampled(each for each in accounts if each.run != status["run"])
-    letters = seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_letters
+    # The record of a run that goes on may be a minute old.
+    issued = status["sampled"] + sum(sum(each.sampled.values()) for each in runs if each.run != status["run"])
+    dead_letters = seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_dead_letters
     numbers = {
         "messages are in flight in the gateway": status.get("in_flight", 0),
         "records are in the outbox": status.get("outbox_records", 0),
-        "sampled readings are in no table": issued - stored(accounts),
+        "sampled readings are in no table": issued - sum(each.stored for each in runs),
         "readings are not in the statistics": counts.synced - counts.covered,
-        "dead letters are not in quarantine": letters,
+        "dead letters are not in quarantine": dead_letters,
     }
     return [f"{number} {what}" for what, number in numbers.items() if number]

@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 from typing import Final
 
+from cloud.command_line import CommandError
 from cloud.local.process import Child
 from cloud.local.server import LocalServer
-from gateway.commands.arguments import CommandError
 from gateway.commands.provision.mosquitto_files import limits
 
 _CONFIGURATION: Final = """\

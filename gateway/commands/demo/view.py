@@ -15,18 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.commands.demo.accounting import Observation, kafka_records
-from gateway.commands.demo.supervision import State
+from gateway.commands.demo.layout import State
 from gateway.commands.reading_rows import channel_table, channels_of
 
 _LINE_EVERY_S: Final = 5.0
 _LINES_AROUND_CHANNELS: Final = 11
-_STYLE: Final = {
-    State.WAITING: "dim",
-    State.STARTING: "yellow",
-    State.UP: "green",
-    State.DOWN: "bold red",
-    State.STOPPED: "dim",
-}
+_STYLE: Final = {State.WAITING: "dim", State.STARTING: "yellow", State.UP: "green", State.DOWN: "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,6 @@ class Picture:
     phase: str
     elapsed_s: float
     states: Mapping[str, State]
-    restarts: Mapping[str, int]
     seen: Observation
     live_time: bool
     hints: tuple[str, ...]
@@ -122,8 +115,6 @@ def _components(picture: Picture) -> Text:
     for name, state in picture.states.items():
         text.append(f"{name} ")
         text.append(str(state), style=_STYLE[state])
-        if picture.restarts[name]:
-            text.append(f" (restarts {picture.restarts[name]})", style="yellow")
         text.append("   ")
     return text
 

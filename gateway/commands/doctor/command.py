@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from gateway.commands.arguments import FAILED, OK, add_config, add_json, add_timeout, without_logs
+from cloud.command_line import FAILED, OK, add_config, add_json, add_timeout, without_logs
 from gateway.commands.doctor.examine import examine
 from gateway.commands.doctor.findings import Finding
 

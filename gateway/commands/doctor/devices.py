@@ -59,7 +59,9 @@ def needs(sensors: Iterable[SensorConfig]) -> Needs:
     )
 
 
-def findings(host: Host, wired: Needs, *, counting: str = "auto", relays: bool = False) -> Iterator[Finding]:
+def findings(
+    host: Host, wired: Needs, *, counting: str = "kernel", relays: bool = False
+) -> Iterator[Finding]:
     """Yields libraries, devices and permissions; ``counting`` is the board's key."""
     if wired.pins:
         yield library(host, counting)
@@ -75,15 +77,18 @@ def findings(host: Host, wired: Needs, *, counting: str = "auto", relays: bool =
             yield Finding("serial", "error", f"there is no {port}", remedy)
 
 
-def library(host: Host, counting: str = "auto") -> Finding:
+def library(host: Host, counting: str = "kernel") -> Finding:
     """Returns who counts pulses here: the kernel, or whichever package offers the module RPi.GPIO."""
     here = "a Pi 5" if host.is_pi_5 else f"kernel {host.kernel}"
-    if host.kernel_version >= _COUNTS:
-        if counting != "rpi-gpio":
-            return Finding("gpio", "ok", f"kernel {host.kernel} counts pulses, no library is needed")
-        remedy = '[board] counting = "auto": this kernel counts pulses without a library'
-    else:
-        remedy = "a kernel from 5.10 on counts pulses by itself; else sudo apt-get install python3-rpi.gpio"
+    counts = host.kernel_version >= _COUNTS
+    if counting == "kernel" and counts:
+        return Finding("gpio", "ok", f"kernel {host.kernel} counts pulses, no library is needed")
+    if counting == "kernel":
+        remedy = 'one from 5.10 on does; on this one [board] counting = "rpi-gpio", with python3-rpi.gpio'
+        return Finding("gpio", "error", f"kernel {host.kernel} doesn't count pulses", remedy)
+    remedy = "a kernel from 5.10 on counts pulses by itself; else sudo apt-get install python3-rpi.gpio"
+    if counts:
+        remedy = '[board] counting = "kernel": this kernel counts pulses without a library'
     legacy, modern = host.installed("RPi.GPIO"), host.installed("rpi-lgpio")
     if legacy and modern:
         found = f"RPi.GPIO {legacy} and rpi-lgpio {modern} are both installed and overwrite each other"

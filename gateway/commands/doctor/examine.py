@@ -19,7 +19,7 @@ from gateway.commands.reading_rows import Row, number_text, reason_words, row_of
 from gateway.config import Config, check
 from gateway.forwarding import capacity
 from gateway.sampling.one_shot import OneShotRead
-from gateway.sampling.sensors import open_fitted_board
+from gateway.sampling.sampler import open_fitted_board
 from gateway.status.client import NoStatus, daemon_status
 
 _SENSORS_S: Final = 20.0
@@ -61,7 +61,7 @@ def hardware(
     if config.board.kind == "raspberry-pi":
         yield from pi.findings(host)
         if host.is_pi:
-            counting = getattr(config.board.options, "counting", "auto")
+            counting = getattr(config.board.options, "counting", "kernel")
             switches = bool(config.actuators)
             found = list(devices.findings(host, wired, counting=counting, relays=switches))
             yield from found

@@ -1,6 +1,6 @@
 """The Raspberry Pi itself: model and kernel, its supply, its temperature, its card.
 
-Sources: ``gateway/system/supply.py``; JESD84 for the life of an eMMC.
+Sources: ``gateway/system/host.py``; JESD84 for the life of an eMMC.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
-from gateway.system.supply import SINCE_BOOT, THROTTLED, UNDER_VOLTAGE, throttled_bits
+from gateway.system.host import SINCE_BOOT, THROTTLED, UNDER_VOLTAGE, throttled_bits
 
 _HOT_C: Final = 80.0
 _WORN: Final = 9

@@ -8,7 +8,7 @@ from typing import Any
 from drivers.interface import Board, DriverError
 from gateway.commands.doctor.findings import Finding
 from gateway.config.outputs import ActuatorConfig, condition
-from gateway.control.rule import UNSURE
+from gateway.control.interlocks import UNSURE
 
 
 def switched(relays: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import Final
 from rich.filesize import decimal
 
 from buffer.errors import OutboxError
-from buffer.files import free_bytes, strange_files
+from buffer.files import free_bytes, misowned_files
 from buffer.reader import OutboxReader, files_of, user_of
 from gateway.commands.doctor.findings import Finding
 from gateway.config import Config
@@ -38,7 +38,7 @@ def outbox(config: Config) -> Iterator[Finding]:
     user = user_of(path)
     use = f"in use by process {user}" if user is not None else "not in use"
     if path.exists():
-        if strange := strange_files(path):
+        if strange := misowned_files(path):
             found, _, command = strange.partition(": ")
             yield Finding("outbox", "error", f"{found}: the service can't write it", command)
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cloud.values import duration_text
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
 from gateway.commands.doctor.findings import TAKEN_OVER, Finding
 from gateway.config import Config
-from gateway.system.times import duration_text
 
 _REMEDIES: Final = {
     "login": "its user and password: fieldgate provision gateway --rotate makes another one",

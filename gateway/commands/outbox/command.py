@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
-from gateway.commands.arguments import add_config, add_json, add_properties, add_timeout
-from gateway.config import load
+from buffer.reader import OutboxReader
+from cloud.command_line import OK, CommandError, add_config, add_json, add_properties, add_timeout, os_problem
+from cloud.terminal import progress_bar
+from gateway.config import Config, load
+from gateway.system.atomic_file import replacing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
             return stats.run(load(arguments.config), json_output=arguments.json)
         case "export":
-            from gateway.commands.outbox.export import export
+            from gateway.commands.outbox.command import export
 
             return export(load(arguments.config), arguments.file)
         case "import":
@@ -59,3 +63,25 @@ def run(arguments: argparse.Namespace) -> int:
             from gateway.commands.outbox import drain
 
             return drain.run(load(arguments.config), arguments.timeout)
+
+
+def export(config: Config, target: Path) -> int:
+    """Copy it to a file, which has its name only when all of it is on the disk.
+
+    Raises CommandError, OutboxError.
+    """
+    if target == Path("-"):
+        raise CommandError("an outbox can't be written to standard output: name a file")
+    if target.exists():
+        raise CommandError(f"{target} is there already; choose another name")
+    try:
+        with (
+            progress_bar("pages copied") as progress,
+            OutboxReader(config.outbox.path) as reader,
+            replacing(target) as file,
+        ):
+            reader.copy_to(Path(file.name), progress)
+    except OSError as error:
+        raise CommandError(os_problem(error, target)) from error
+    sys.stderr.write(f"{config.outbox.path} copied to {target}: {target.stat().st_size:,} bytes\n")
+    return OK

@@ -14,17 +14,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from buffer.drops import Drop
-from buffer.errors import OutboxLocked
+from buffer.errors import Drop, OutboxLocked
 from buffer.files import boot_id
+from cloud.command_line import FAILED, INTERRUPTED, OK, CommandError
 from cloud.errors import CloudError
+from cloud.terminal import progress_bar
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
-from gateway.commands.arguments import FAILED, INTERRUPTED, OK, CommandError
-from gateway.commands.progress_bar import progress_bar
 from gateway.config import Config
-from gateway.forwarding.forwarder import Forwarder
-from gateway.forwarding.inbox import Inbox
+from gateway.forwarding.forwarder import Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
 from gateway.forwarding.state import Pace, State
@@ -118,7 +116,7 @@ def _wait(forwarder: Forwarder, found: int, timeout_s: float) -> None:
 
 
 class _NoBroker:
-    """In place of the local broker, which has no part in this."""
+    """Stands in for the local broker, which has no part in this."""
 
     def interest(self) -> tuple[None, int]:
         """Nothing to wait for."""

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from buffer.reader import OutboxReader
+from cloud.command_line import FAILED, OK
 from cloud.errors import CloudError
-from cloud.kafka.identities import IdentityTopic
 from cloud.kafka.producer import KafkaSink
 from cloud.kafka.roles import SENT
-from cloud.kafka.run_accounts import Books
-from cloud.kafka.topic_scan import REVISED, Revised, read_books, read_revised
+from cloud.kafka.topic_scan import COMPACTED, rank, read_furthest
+from cloud.operate.identity import IdentityTopic
+from cloud.terminal import ShowProgress, progress_bar
 from cloud.wire.identities import IdentityRecord, claimed_gateway
-from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC
-from cloud.wire.run_records import RunRecord
-from gateway.clock.repair import UNREPAIRED
-from gateway.commands.arguments import FAILED, OK
-from gateway.commands.progress_bar import ShowProgress, progress_bar
+from cloud.wire.reading_records import STATUS_TOPIC
+from gateway.clock.hold import UNREPAIRED
 from gateway.config import Config
 from gateway.config.kafka import destinations
 from gateway.forwarding.records import from_bytes
@@ -35,17 +33,8 @@ _LONGEST: Final = 80
 _MOST_HELD: Final = 64 << 20
 """Bytes of run records and their kin that are read before the first is sent: a mast's are some kilobytes."""
 
-
-_Content = RunRecord | Revised
-_PARSE: Final[Mapping[str, Callable[[bytes], _Content]]] = {RUNS_TOPIC: RunRecord.from_json, **REVISED}
-"""The topics in which Kafka keeps each key's last record."""
 _Furthest = dict[tuple[str, bytes], tuple[tuple[int, ...], Record]]
 """By topic and key the record that is furthest, with its rank."""
-
-
-def _rank(content: _Content) -> tuple[int, ...]:
-    """Grows with each record of a key."""
-    return content.reach if isinstance(content, RunRecord) else (content.revision,)
 
 
 @dataclass
@@ -162,11 +151,10 @@ def send_file(
             try:
                 furthest = _send_rows(reader, mast, sending)
                 if furthest:
-                    kafka: dict[str, Any] = {
-                        "properties": properties, "prefix": prefix, "timeout_s": timeout_s,
-                    }  # fmt: skip
-                    books = read_books(bootstrap_servers, **kafka, runs_only=True)
-                    _send_newer(furthest, books, read_revised(bootstrap_servers, **kafka), sending)
+                    known = read_furthest(
+                        bootstrap_servers, properties=properties, prefix=prefix, timeout_s=timeout_s
+                    )
+                    _send_newer(furthest, known, sending)
                 sending.finish()
             finally:
                 sys.stderr.write(f"{sending.confirmed:,} records are in Kafka\n")
@@ -202,17 +190,17 @@ def _send_rows(reader: OutboxReader, mast: _Mast, sending: _Sending) -> _Furthes
             record = from_bytes(stored)
             if not mast.sends(record):
                 continue
-            parse, place = _PARSE.get(record.topic), (record.topic, record.key)
-            rank = _rank(parse(record.value)) if parse is not None else None
+            parse, place = COMPACTED.get(record.topic), (record.topic, record.key)
+            reach = rank(parse(record.value)) if parse is not None else None
         except ValueError:
             sending.unreadable += 1
             continue
-        if rank is not None:
+        if reach is not None:
             room -= len(record.value)
             if room < 0:
                 mast.refuse(record, record.key.decode(errors="replace").partition("/")[0])
-            elif place not in furthest or rank >= furthest[place][0]:
-                furthest[place] = rank, record
+            elif place not in furthest or reach >= furthest[place][0]:
+                furthest[place] = reach, record
         elif any(name == UNREPAIRED for name, _ in record.headers):
             sending.held += 1
         elif record.topic != STATUS_TOPIC:
@@ -222,11 +210,9 @@ def _send_rows(reader: OutboxReader, mast: _Mast, sending: _Sending) -> _Furthes
 
 
 def _send_newer(
-    furthest: _Furthest, books: Books, revised: Mapping[tuple[str, bytes], Revised], sending: _Sending
+    furthest: _Furthest, known: Mapping[tuple[str, bytes], tuple[int, ...]], sending: _Sending
 ) -> None:
-    """Those that are further than what Kafka has: an older one would take a newer one's place."""
-    for (topic, key), (rank, record) in furthest.items():
-        gateway, _, run = key.decode(errors="replace").partition("/")
-        known = books.run_record(gateway, run) if topic == RUNS_TOPIC else revised.get((topic, key))
-        if known is None or rank > _rank(known):
+    """Sends the records that are further than what Kafka has: an older one would take a newer one's place."""
+    for place, (reach, record) in furthest.items():
+        if reach > known.get(place, ()):
             sending.send(record)

@@ -11,11 +11,10 @@ from typing import Any, Final
 from buffer.blocks import Block
 from buffer.files import free_bytes
 from buffer.reader import Files, OutboxReader, files_of, user_of
+from cloud.command_line import OK
+from cloud.terminal import ShowProgress, plain_table, progress_bar, wide_console
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import InvalidReading, format_time, parse_reading
-from gateway.commands.arguments import OK
-from gateway.commands.progress_bar import ShowProgress, progress_bar
-from gateway.commands.tables import plain_table, wide_console
 from gateway.config import Config
 from gateway.forwarding import capacity
 from gateway.forwarding.records import from_bytes, ranges

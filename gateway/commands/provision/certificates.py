@@ -17,9 +17,9 @@ from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gateway.commands.arguments import CommandError
+from cloud.command_line import CommandError
 from gateway.config.calibration import today
-from gateway.system.interfaces import interfaces, reachable
+from gateway.system.host import interfaces, reachable
 
 _PLACE: Final = PurePosixPath("etc/mosquitto")
 AUTHORITY: Final = _PLACE / "fieldgate-ca.pem"

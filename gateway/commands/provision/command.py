@@ -1,38 +1,22 @@
-"""``fieldgate provision``: what Kafka and Mosquitto need before a gateway uses them."""
+"""``fieldgate provision``: what Kafka and Mosquitto need before a gateway uses them.
+
+The mast's broker and devices are provisioned here, Kafka from the operator's desk.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from cloud.values import CLOUD_CONFIG, duration_s
-from gateway.commands.arguments import (
-    OK,
-    USAGE,
-    add_config,
-    add_kafka,
-    add_list,
-    add_timeout,
-    count,
-    fail,
-    kafka_of,
-    port,
-)
+from cloud.command_line import add_config, add_list, port
+from cloud.operate import provision
+from cloud.operate.provision import Needs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """``topics``, ``schemas``, ``users``, ``gateway``, ``mosquitto`` and ``devices``."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    _add_topics(what.add_parser("topics", help="the topics of readings, gateways and alerts"))
-    _add_schemas(what.add_parser("schemas", help="the schema of readings in Avro, in its registry"))
-    _add_users(
-        what.add_parser(
-            "users", help="Kafka's operators, jobs and analysts, their permissions; quotas' commands"
-        )
-    )
-    _add_gateway(
-        what.add_parser("gateway", help="a gateway's user of Kafka, and the file that its mast needs")
-    )
+    provision.add_arguments(what)
     _add_mosquitto(
         what.add_parser(
             "mosquitto", help="this machine's broker: listeners, limits, users; starts without a network"
@@ -43,142 +27,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Provision one of them."""
-    if arguments.what == "topics":
-        return _provision_topics(arguments)
-    if arguments.what == "schemas":
-        from gateway.commands.provision.schemas import provision_schemas
-
-        return provision_schemas(arguments)
-    if arguments.what in ("users", "gateway"):
-        from gateway.commands.provision.users import provision_gateway, provision_users
-
-        return provision_users(arguments) if arguments.what == "users" else provision_gateway(arguments)
     if arguments.what == "devices":
         from gateway.commands.provision import devices
 
         return devices.run(arguments)
-    from gateway.commands.provision.mosquitto import run
+    if arguments.what == "mosquitto":
+        from gateway.commands.provision import mosquitto
 
-    return run(arguments)
-
-
-def _add_topics(topics: argparse.ArgumentParser) -> None:
-    add_kafka(topics, "default: the config's")
-    meaning = "a gateway's config: its forwards' topics too, and its connection to Kafka"
-    topics.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
-    add_list(topics, "--quantity", "quantities", "NAME", "the topic of a quantity of your own, mqtt.NAME")
-    topics.add_argument("--partitions", type=count, metavar="N", help="of new topics (default: the broker's)")
-    topics.add_argument(
-        "--replication", type=count, metavar="N", help="of new topics (default: the broker's)"
-    )
-    topics.add_argument(
-        "--retention", type=duration_s, metavar="D", help="how long readings and events stay, as 30d"
-    )
-    add_timeout(topics)
-    mode = topics.add_mutually_exclusive_group()
-    mode.add_argument("--dry-run", action="store_true", help="only show what differs")
-    meaning = (
-        "change what differs, too: settings and retention of topics, and more partitions of the readings'"
-    )
-    mode.add_argument("--apply", action="store_true", help=meaning)
+        return mosquitto.run(arguments)
+    path: Path | None = getattr(arguments, "config", None)
+    return provision.run(arguments, None if path is None else _needs(path))
 
 
-def _add_cloud(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--cloud", type=Path, default=CLOUD_CONFIG, metavar="FILE",
-        help=f"the cloud's config: an operator's login (default: {CLOUD_CONFIG})",
-    )  # fmt: skip
-    add_timeout(parser)
-
-
-def _add_schemas(schemas: argparse.ArgumentParser) -> None:
-    schemas.add_argument(
-        "--cloud", type=Path, default=CLOUD_CONFIG, metavar="FILE",
-        help=f"the cloud's config, which names the registry (default: {CLOUD_CONFIG})",
-    )  # fmt: skip
-    add_timeout(schemas, meaning="seconds to wait for the registry")
-    schemas.add_argument("--dry-run", action="store_true", help="only show what differs")
-
-
-def _add_users(users: argparse.ArgumentParser) -> None:
-    _add_cloud(users)
-    users.add_argument("--dry-run", action="store_true", help="only show what differs")
-    users.add_argument(
-        "--passwords", type=Path, metavar="FILE", help="write new passwords there, mode 0600; else shown once"
-    )
-    users.add_argument("--certificates", action="store_true", help="they log in by certificate: no passwords")
-    add_list(users, "--rotate", "rotate", "NAME", "a new password of this user")
-
-
-def _add_gateway(gateway: argparse.ArgumentParser) -> None:
-    gateway.add_argument("gateway", metavar="ID", help="the gateway's, such as mast-07")
-    _add_cloud(gateway)
-    meaning = "the gateway's config, for the topics of its forwards"
-    gateway.add_argument("-c", "--config", type=Path, metavar="FILE", help=meaning)
-    meaning = "as the mast reaches Kafka (default: the cloud's)"
-    gateway.add_argument("--bootstrap-servers", metavar="HOST:PORT[,…]", help=meaning)
-    gateway.add_argument("--user", metavar="NAME", help="its user of Kafka (default: its id)")
-    for name, what in (
-        ("certificate", "certificate, PEM, in place of a password"),
-        ("key", "the certificate's key"),
-    ):
-        gateway.add_argument(f"--{name}", type=Path, metavar="FILE", help=what)
-    meaning = "the file for the mast (default: ID.access.toml); must not be there yet"
-    gateway.add_argument("-o", "--output", type=Path, metavar="FILE", help=meaning)
-    mode = gateway.add_mutually_exclusive_group()
-    mode.add_argument("--rotate", action="store_true", help="a new password, and a new key of its runs")
-    mode.add_argument("--revoke", action="store_true", help="take its password, all permissions, its name")
-    enforce = "from in a minute on, its new runs must prove themselves by its newest key"
-    mode.add_argument("--enforce", action="store_true", help=enforce)
-    mode.add_argument("--no-enforce", action="store_true", help="its runs needn't prove themselves any more")
-    accept = "a run that needn't, whatever else is enforced"
-    mode.add_argument("--accept-run", metavar="RUN", help=accept)
-    gateway.add_argument("--dry-run", action="store_true", help="only show what would be done")
-
-
-def _provision_topics(arguments: argparse.Namespace) -> int:
-    from cloud.kafka.provision import BROKER_DEFAULT, provision_topics
-    from cloud.wire.quantities import NAME
-    from cloud.wire.reading_records import reading_topic
+def _needs(path: Path) -> Needs:
+    """What a gateway's config needs of Kafka. Raises ConfigError."""
     from gateway.config import load
     from gateway.config.kafka import open_templates, wanted_topics
-    from gateway.config.model import KafkaConfig
 
-    wrong = [name for name in arguments.quantities if NAME.fullmatch(name) is None]
-    if wrong:
-        return fail(f"{wrong[0]} is no quantity's name: small letters, digits, underscores", USAGE)
-    config = None if arguments.config is None else load(arguments.config)
-    servers, properties, prefix = kafka_of(arguments)
-    if config is None and servers is None:
-        return fail("one of --bootstrap-servers, --cloud and -c is required", USAGE)
-    kafka = KafkaConfig() if config is None or arguments.cloud else config.kafka
-    done = provision_topics(
-        servers or kafka.bootstrap_servers,
-        partitions=arguments.partitions or BROKER_DEFAULT,
-        replication=arguments.replication or BROKER_DEFAULT,
-        others={
-            *(wanted_topics(config) if config else ()),
-            *(each.topic for each in (config.downlinks if config else ())),
-            *(reading_topic(kafka.topic, name) for name in arguments.quantities),
-        },
-        prefix=prefix or kafka.prefix,
-        retention_s=arguments.retention,
-        dry_run=arguments.dry_run,
-        apply=arguments.apply,
-        properties={**kafka.properties, **properties},
-        timeout_s=arguments.timeout,
+    config = load(path)
+    return Needs(
+        config.kafka.bootstrap_servers,
+        config.kafka.properties,
+        config.kafka.prefix,
+        config.kafka.topic,
+        frozenset(wanted_topics(config)),
+        tuple(open_templates(config)),
+        tuple(each.topic for each in config.downlinks),
     )
-    for name in done.existing:
-        print(f"exists   {name}")
-    for name in done.created:
-        print(f"{'missing' if arguments.dry_run else 'created'}  {name}")
-    for line in done.differences:
-        print(f"differs  {line}")
-    for line in done.changed:
-        print(f"changed  {line}")
-    for template in open_templates(config) if config else ():
-        print(f"unknown  {template}: create what it becomes, messages for it wait in the outbox until then")
-    return fail("\n".join(done.deviations)) if done.deviations else OK
 
 
 def _add_mosquitto(mosquitto: argparse.ArgumentParser) -> None:

@@ -18,12 +18,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from cloud.command_line import OK, CommandError, os_problem
+from cloud.whole_files import write_secret
 from cloud.wire.reading_records import GATEWAY_ID
-from gateway.commands.arguments import OK, CommandError, os_problem
 from gateway.commands.provision.mosquitto_files import Device, devices_of, hashed
 from gateway.config.bridges.access_files import read_access, read_tokens, read_users
-from gateway.system.as_owner import as_owner_of
-from gateway.system.atomic_file import Ownership, ownership_of, write_atomic, write_secret
+from gateway.system.atomic_file import Ownership, as_owner_of, ownership_of, write_atomic
 
 _SECRET_BYTES: Final = 18
 _NOWHERE: Final = "{config} has no {keys}: put the names of the files there, which are made then"

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gateway.commands.arguments import OK, CommandError, os_problem
+from cloud.command_line import OK, CommandError, os_problem
+from cloud.whole_files import write_secret
 from gateway.commands.provision import certificates, mosquitto_files as files
 from gateway.commands.provision.mosquitto_files import Device
-from gateway.system.atomic_file import Ownership, write_atomic, write_secret
+from gateway.system.atomic_file import Ownership, write_atomic
 
 _PASSWORD_BYTES: Final = 18
 _SECRET_MODE: Final = 0o600

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gateway.commands.arguments import CommandError
+from cloud.command_line import CommandError
 from gateway.config.values import overlap, topic_filter
 
 CONFIGURATION: Final = PurePosixPath("etc/mosquitto/conf.d/fieldgate.conf")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.commands.arguments import OK, CommandError, add_config, add_timeout, count, without_logs
+from cloud.command_line import OK, CommandError, add_config, add_timeout, count, without_logs
 from gateway.commands.support.bundle import archive, files_of
 from gateway.commands.support.parts import Request, gathered
 from gateway.commands.support.redaction import Redactor

@@ -21,18 +21,17 @@ from typing import Any, Final
 
 import msgspec
 
+from cloud.command_line import os_problem
 from cloud.toml_problems import KeyPath
 from cloud.toml_source import MAX_BYTES
 from gateway.calibration.history import history_path
-from gateway.commands.arguments import os_problem
 from gateway.commands.support.bundle import Part
 from gateway.commands.support.redaction import shown_config, shown_entry, values_in
 from gateway.config import Config, check
 from gateway.config.named_files import is_reference, read_secret
 from gateway.config.source import Source
 from gateway.status.client import NoStatus, fetch, listen_address
-from gateway.system.host import installed_version, vitals
-from gateway.system.supply import throttled_bits
+from gateway.system.host import installed_version, throttled_bits, vitals
 
 try:
     from systemd.journal import Reader

@@ -10,17 +10,15 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from delta.exceptions import ConcurrentDeleteReadException
 from pyspark.sql import SparkSession, functions as F
 
@@ -30,18 +28,16 @@ from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
 from spark_jobs.alerting.engine import PARTS
-from spark_jobs.errors import JobError, SettingsError
-from spark_jobs.jobs.alerts import AlertsJob
+from spark_jobs.jobs.alerts import AlertsJob, StateFiles, collect_samples
 from spark_jobs.maintenance.schedule import back_up
-from spark_jobs.schemas import ANOMALIES, CHANNELS, PRESENCE, STATISTICS
-from spark_jobs.settings import Settings, parse_run
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.schemas import ANOMALIES, CHANNELS, PRESENCE, STATISTICS
+from spark_jobs.platform.settings import Settings, parse_run
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.sources.samples import collect_samples
-from spark_jobs.state.alert_state import StateFiles
-from tests.spark.programs import QUICK
 from tests.spark.records import encoded, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end, started
-from tests.support.servers import eventually, unique_name
+from tests.support.mast import records
+from tests.support.servers import unique_name
 
 RULES = """
 [[rule]]
@@ -107,21 +103,11 @@ def temperatures(gateway: str, start_us: int, values: list[float], first: int = 
 
 def produced(kafka: LocalBroker, topic: str, gateway: str) -> list[bytes]:
     """Values of a gateway's records in the order of their partition."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique_name("g")})
-    try:
-        values = []
-        for number in consumer.list_topics(topic, timeout=20).topics[topic].partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
-            consumer.assign([TopicPartition(topic, number, low)])
-            while low < high:
-                for message in consumer.consume(high - low, timeout=10):
-                    assert message.error() is None
-                    low = (message.offset() or 0) + 1
-                    if (message.key() or b"").decode().partition("/")[0] == gateway:
-                        values.append(message.value() or b"")
-        return values
-    finally:
-        consumer.close()
+    return [
+        message.value() or b""
+        for message in records(kafka.bootstrap_servers, [topic])
+        if (message.key() or b"").decode().partition("/")[0] == gateway
+    ]
 
 
 def alerts(kafka: LocalBroker, gateway: str) -> list[AlertRecord]:
@@ -548,86 +534,8 @@ def test_the_rules_are_looked_at_before_spark_starts(tmp_path: Path) -> None:
     assert parse_run(["alerts"]).rules is None
 
 
-@contextmanager
-def program(settings: Settings, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "spark_jobs", "run", "alerts", "--rules", str(settings.rules)]
-    command += ["--bootstrap-servers", settings.bootstrap_servers, "--topics", settings.topic_pattern]
-    command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
-    command += QUICK
-    with log.open("ab") as errors, subprocess.Popen(command, stderr=errors, env=os.environ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-@pytest.mark.timeout(900)
-def test_killed_between_raise_and_clear_it_goes_on_where_it_was(
-    spark: SparkSession,
-    settings: Settings,
-    kafka: LocalBroker,
-    topic: str,
-    gateway: str,
-    rules_file: Path,
-    tmp_path: Path,
-    full: bool,
-) -> None:
-    if not full:
-        pytest.skip("only with --full: Java is killed in test_secured_kafka.py, the state put back above")
-    settings = replace(
-        settings, bootstrap_servers=kafka.bootstrap_servers, topic_pattern=topic, rules=str(rules_file)
-    )
-    log = tmp_path / "jobs.log"
-    start_us = time.time_ns() // 1_000_000 * 1000 - 2 * S
-
-    def until(count: int) -> list[AlertRecord]:
-        def records() -> list[AlertRecord]:
-            assert process.poll() is None, log.read_text()
-            return alerts(kafka, gateway)
-
-        return eventually(records, 300, until=lambda found: len(found) >= count)
-
-    with program(settings, log) as process:
-        send(kafka, topic, temperatures(gateway, start_us, [50, 61, 62, 63]))
-        (raised,) = until(1)
-        # A second violation begins, on another channel, and is not old enough yet.
-        send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [50, 70, 70])])
-        eventually(lambda: pending(settings))
-        # Its Java alone, which the Python has to notice; Python is killed in test_end_to_end.py.
-        psutil.Process(process.pid).children()[0].kill()
-        assert process.wait(60) == 1
-        assert "event=jobs.failed Spark has ended" in log.read_text()
-    send(kafka, topic, temperatures(gateway, start_us, [64, 50], first=5))
-    send(kafka, topic, [replace_channel(r) for r in temperatures(gateway, start_us, [70], first=4)])
-    # Goes on in this process, with what the other one left.
-    run_to_end(settings, AlertsJob(spark, settings))
-    records = alerts(kafka, gateway)
-    assert len(rows(settings, gateway)) == 2
-    assert [
-        (r.channel, r.state, (r.raised_us - start_us) // S)
-        for r in sorted(records, key=lambda r: r.channel or "")
-    ] == [
-        ("box.temperature", "raised", 1),
-        ("box.temperature", "cleared", 1),
-        ("lid.temperature", "raised", 1),
-    ]
-    assert len(records) == 3
-    assert {r.id for r in records if r.channel == "box.temperature"} == {raised.id}
-    assert not any(r.historical for r in records)
-
-
 def replace_channel(item: Reading) -> Reading:
     return replace(item, channel="lid.temperature")
-
-
-def pending(settings: Settings) -> bool:
-    """Whether the newest state has a violation of the other channel."""
-    state = state_of(max(state_folder(settings).iterdir()))
-    return any(
-        name == "lid.temperature" and watched
-        for gateway in ({} if state is None else state["gateways"]).values()
-        for name, _, _, watched, _ in gateway[4]
-    )
 
 
 def state_folder(settings: Settings) -> Path:

@@ -17,15 +17,14 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark_jobs.anomaly.model import Packed
-from spark_jobs.anomaly.store import ModelStore
+from spark_jobs.anomaly.model import ModelStore, Packed
 from spark_jobs.anomaly.training import Choices, train
-from spark_jobs.errors import JobError
-from spark_jobs.files import Files
 from spark_jobs.jobs.anomaly import AnomalyJob, CurrentModels
 from spark_jobs.jobs.train import train_models
-from spark_jobs.schemas import STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.schemas import STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.transforms.anomaly import touched, windows
 from tests.spark.records import rows_of

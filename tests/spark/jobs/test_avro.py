@@ -18,11 +18,11 @@ from cloud.wire.reading_records import Reading, encode_reading, reading_key
 from gateway.config.model import KafkaConfig
 from gateway.forwarding.reading_format import ReadingFormat
 from gateway.ports import REPLAYED, Record
+from spark_jobs.jobs.alerts import collect_samples
 from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob
 from spark_jobs.jobs.replay import ReplayedPeriod, replay_quarantine
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
-from spark_jobs.sources.samples import collect_samples
 from spark_jobs.streaming.lease import Lease
 from tests.spark.records import identities, in_avro, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end

@@ -22,8 +22,8 @@ from cloud.wire.reading_records import OLDEST_TIME_US, Reading, encode_reading, 
 from cloud.wire.run_records import RunRecord
 from cloud.wire.site_records import SiteRecord, encode_site
 from cloud.wire.status_records import StatusRecord, encode_status
-from spark_jobs.registry import STREAMING, load
-from spark_jobs.settings import Settings
+from spark_jobs.platform.registry import STREAMING, load
+from spark_jobs.platform.settings import Settings
 from tests.spark.jobs.test_records_job import Topics
 from tests.spark.records import START_US, reading, rows_of
 from tests.spark.running import run_to_end

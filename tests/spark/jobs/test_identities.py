@@ -17,23 +17,21 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from cloud.command_line import CommandError
 from cloud.config import Secret
 from cloud.config.model import IdentityConfig
 from cloud.kafka.command_client import publish
-from cloud.kafka.identities import IdentityTopic, Known
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
+from cloud.operate.identity import IdentityTopic, Known, enforced, handed_out, revoked
 from cloud.wire.identities import IDENTITIES_TOPIC, IDENTITY, IdentityRecord, Step, gateway_key, proving_run
 from cloud.wire.reading_records import ALERTS_TOPIC, dead_letter, encode_dead_letter, encode_reading
-from gateway.commands.arguments import CommandError
-from gateway.commands.provision.identity import enforced, handed_out, revoked
-from spark_jobs.errors import JobError
 from spark_jobs.jobs.alerts import AlertsJob
-from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.ingest_records import RecordsJob
+from spark_jobs.jobs.ingest import IngestJob, RecordsJob
 from spark_jobs.jobs.presence import PresenceJob
-from spark_jobs.settings import Settings
-from spark_jobs.sources.identities import IdentitySource
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.settings import Settings
+from spark_jobs.sources.kafka import IdentitySource
 from tests.spark.jobs.test_alerts_job import produced
 from tests.spark.jobs.test_records_job import Headers, Topics, calibration, run_record, site, status, topics
 from tests.spark.records import reading, rows_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -19,26 +18,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
-from pyspark.sql import SparkSession
 
-from cloud.lake.query import run as run_query
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
-from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.settings import Settings
-from spark_jobs.sinks.readings import IngestSink
+from spark_jobs.platform.settings import Settings
 from tests.spark.programs import QUICK
-from tests.spark.records import START_US, contents, encoded, identities, kafka_frame, reading, rows_of
-from tests.spark.running import run_to_end, started
+from tests.spark.records import START_US, reading, rows_of
 from tests.support.servers import eventually, unique_name
 
 M = 60_000_000
-
-
-def store(spark: SparkSession, sink: IngestSink, readings: Iterable[Reading], batch: int) -> None:
-    frame = kafka_frame(spark, encoded(readings), first_offset=batch * 1000)
-    sink.write(frame, "ingest-test", batch)
 
 
 def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:
@@ -51,48 +39,6 @@ def rows(settings: Settings) -> dict[int, tuple[int, int, float | None]]:
         )
         for row in rows_of(settings, "statistics")
     }
-
-
-def test_versions_distinguish_open_closed_and_corrected(
-    spark: SparkSession, settings: Settings, full: bool
-) -> None:
-    if not full:
-        pytest.skip("only with --full: test_statistics_job.py has each change of a version")
-    settings = replace(settings, once=False)
-    sink = IngestSink(spark, settings)
-    job = StatisticsJob(spark, settings)
-    query = started(settings, job)
-    try:
-        store(spark, sink, [reading(1, 4.0), reading(2, 6.0)], 0)
-        query.processAllAvailable()
-        assert rows(settings) == {0: (0, 2, 5.0)}
-
-        store(spark, sink, [reading(3, 8.0), reading(121, 1.0)], 1)
-        query.processAllAvailable()
-        job.show_open()
-        # Minute 1 is missing: its row has count 0.
-        assert rows(settings) == {0: (1, 3, 6.0), 1: (1, 0, None), 2: (0, 1, 1.0)}
-
-        # Late: its interval is corrected, the others stay. A failed reading changes a count, hence the row;
-        # the first reading of a missing one takes its row's place.
-        untouched = [row for row in rows_of(settings, "statistics") if row["version"] == 0]
-        late = [reading(4, 2.0), reading(5, 99.0, quality=4), reading(61, 3.0)]
-        store(spark, sink, late, 2)
-        query.processAllAvailable()
-        assert rows(settings) == {0: (2, 4, 5.0), 1: (2, 1, 3.0), 2: (0, 1, 1.0)}
-        assert [row for row in rows_of(settings, "statistics") if row["version"] == 0] == untouched
-    finally:
-        query.stop()
-    job.finish()
-    assert rows(settings) == {0: (2, 4, 5.0), 1: (2, 1, 3.0), 2: (1, 1, 1.0)}
-
-    # A lost checkpoint computes all of it again and writes nothing.
-    before = rows_of(settings, "statistics")
-    lost = replace(settings, once=True, checkpoints=settings.checkpoints + "-lost")
-    query = started(lost, StatisticsJob(spark, lost))
-    query.awaitTermination()
-    assert query.exception() is None
-    assert sorted(map(repr, rows_of(settings, "statistics"))) == sorted(map(repr, before))
 
 
 @pytest.fixture
@@ -132,93 +78,16 @@ def with_topics(settings: Settings, kafka: LocalBroker, topics: tuple[str, str])
     )
 
 
-def run_once(spark: SparkSession, settings: Settings) -> None:
-    for make in (IngestJob, StatisticsJob):
-        run_to_end(settings, make(spark, settings))
-
-
-def test_from_kafka_to_a_query(
-    spark: SparkSession,
-    settings: Settings,
-    kafka: LocalBroker,
-    topics: tuple[str, str],
-    capsys: pytest.CaptureFixture[str],
-    full: bool,
-) -> None:
-    if not full:
-        pytest.skip("only with --full: test_end_to_end.py and the program's test go the same way")
-    settings = with_topics(settings, kafka, topics)
-    # Nothing to read yet: not an error.
-    ingest = started(settings, IngestJob(spark, settings))
-    ingest.awaitTermination()
-    assert ingest.exception() is None
-
-    create(kafka, *topics)
-    readings = [
-        reading(seq, float(seq), channel=channel)
-        for channel in ("cup.wind_speed", "twin.wind_speed")
-        for seq in range(1, 91)
-    ]
-    produce(kafka, topics[0], [*readings, None, b"bad", *readings[50:70]])
-    produce(kafka, topics[1], [b"broken"])
-    run_once(spark, settings)
-    # The whole topic once more, and every checkpoint lost.
-    produce(kafka, topics[0], readings)
-    tables = {name: contents(settings, name) for name in ("readings", "quarantine", "statistics")}
-    run_once(spark, replace(settings, checkpoints=settings.checkpoints + "-lost"))
-    assert {name: contents(settings, name) for name in tables} == tables
-    assert identities(settings) == sorted(item.identity for item in readings)
-
-    sql = "SELECT channel, interval_start, avg, gust, count, recovery, version FROM statistics ORDER BY 1, 2"
-    assert run_query([sql, "--lake", settings.lake, "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer[:2] == [
-        {
-            "channel": "cup.wind_speed",
-            "interval_start": "2026-05-28T20:27:00.000Z",
-            "avg": 30.5,
-            "gust": 59.0,
-            "count": 60,
-            "recovery": 1.0,
-            "version": 1,
-        },
-        {
-            "channel": "cup.wind_speed",
-            "interval_start": "2026-05-28T20:28:00.000Z",
-            "avg": 75.5,
-            "gust": 89.0,
-            "count": 30,
-            "recovery": 0.5,
-            "version": 1,
-        },
-    ]
-    assert len(answer) == 4
-    assert run_query(["SELECT reason FROM quarantine ORDER BY 1", "--lake", settings.lake, "--csv"]) == 0
-    assert capsys.readouterr().out.split() == ["reason", "BAD_DEAD_LETTER", "EMPTY", "NOT_JSON"]
-
-
 @pytest.mark.timeout(900)
 def test_the_program_follows_new_topics_and_stops_on_sigterm(
     settings: Settings, kafka: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     settings = with_topics(settings, kafka, topics)
-    command = [
-        sys.executable,
-        "-m",
-        "spark_jobs",
-        "run",
-        "all",
-        "--interval",
-        "1m",
-        "--trigger",
-        "2s",
-        "--open-every",
-        "5s",
-    ]
+    words = "run all --interval 1m --trigger 2s --open-every 5s --metrics 127.0.0.1:0"
+    command = [sys.executable, "-m", "spark_jobs", *words.split(), *QUICK]
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topics", settings.topic_pattern]
     command += ["--lake", settings.lake, "--checkpoints", settings.checkpoints]
-    command += ["--dead-letter-topic", topics[1], "--metrics", "127.0.0.1:0"]
-    command += QUICK
+    command += ["--dead-letter-topic", topics[1]]
     place = tmp_path / "started-here"
     place.mkdir()
     packages = {"PYTHONPATH": str(Path.cwd())}
@@ -266,7 +135,7 @@ def test_the_program_follows_new_topics_and_stops_on_sigterm(
     assert scraped_values["process_resident_memory_bytes"] > 1e7
 
 
-_TOLD = {
+_REPORTED = {
     'fieldgate_jobs_input_rows_total{query="ingest"}': 61,
     "fieldgate_jobs_readings_total": 60,
     "fieldgate_jobs_repeated_total": 0,
@@ -285,7 +154,7 @@ def all_reported(scraped_values: dict[str, float]) -> bool:
         scraped_values[f'fieldgate_jobs_lag_seconds{{query="{query}"}}']
         for query in ("ingest", "statistics-60s")
     ]
-    return {name: scraped_values[name] for name in _TOLD} == _TOLD and max(lags) < 60
+    return {name: scraped_values[name] for name in _REPORTED} == _REPORTED and max(lags) < 60
 
 
 def scraped(address: str) -> dict[str, float]:

@@ -13,15 +13,15 @@ from pyspark.sql import SparkSession
 
 from cloud.wire.reading_records import Reading
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
-from tests.spark.jobs.test_jobs import M, store
-from tests.spark.records import START_US, reading, rows_of
+from tests.spark.records import START_US, encoded, kafka_frame, reading, rows_of
 from tests.spark.running import started
 from tests.support.directions import apart, by_pairs
 
 VANE, RAIN, PUMP, LEAF = "vane.wind_direction", "rain.precipitation", "pump.state", "tree.leaf_turn"
 SECONDS = 180
+M = 60_000_000
 
 
 def made() -> list[Reading]:
@@ -57,7 +57,8 @@ def test_late_and_doubled_readings_of_each_kind(spark: SparkSession, settings: S
     query = started(settings, job)
     try:
         for number, batch in enumerate(batches):
-            store(spark, sink, batch, number)
+            frame = kafka_frame(spark, encoded(batch), first_offset=number * 1000)
+            sink.write(frame, "ingest-test", number)
             query.processAllAvailable()
     finally:
         query.stop()

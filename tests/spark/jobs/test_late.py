@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from cloud.wire.reading_records import Reading
-from spark_jobs.registry import STREAMING, load
-from spark_jobs.schemas import MAST, READINGS, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.registry import STREAMING, load
+from spark_jobs.platform.schemas import MAST, READINGS, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.readings import IngestSink
 from tests.spark.records import START_US, encoded, kafka_frame, reading
 from tests.spark.results import note

@@ -13,12 +13,12 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_jobs.intervals import changed_spans
 from spark_jobs.jobs.anomaly import AnomalyJob
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.maintenance.table_files import parts
-from spark_jobs.schemas import CHANNELS, STATISTICS, Table
-from spark_jobs.settings import Settings
+from spark_jobs.platform.intervals import changed_spans
+from spark_jobs.platform.schemas import CHANNELS, STATISTICS, Table
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.transforms.mast_values import air_density_kgm3, mounted_channels, power_law_exponent
 from tests.spark.records import rows_of
@@ -84,21 +84,20 @@ def test_no_value_of_the_mast_is_left_where_an_import_was_taken_back(
     assert asked(tmp_path, gap) == [(2,)]
 
 
-@pytest.mark.parametrize("job", [MastJob, AnomalyJob])
 def test_a_lake_of_other_intervals_is_named_with_the_option(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, job: type[MastJob | AnomalyJob]
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = Settings(
-        (job.__name__,), "nowhere:9092", str(tmp_path / "lake"), str(tmp_path / "at"), once=True
-    )
+    settings = Settings(("mast",), "nowhere:9092", str(tmp_path / "lake"), str(tmp_path / "at"), once=True)
     place = ensure_table(spark, settings, STATISTICS)
     rows = [stat("cup.wind_speed", 7.0, interval_s=length) for length in (300, 90)]
     frame(spark, STATISTICS, rows).write.format("delta").mode("append").save(place)
-    run_to_end(settings, job(spark, settings))
-    (hint,) = [each.getMessage() for each in caplog.records if ".no_intervals" in each.getMessage()]
-    assert hint.endswith("the lake has none of 10m, but of 90s and 5m: name one by --interval")
+    for job in (MastJob, AnomalyJob):
+        caplog.clear()
+        run_to_end(settings, job(spark, settings))
+        (hint,) = [each.getMessage() for each in caplog.records if ".no_intervals" in each.getMessage()]
+        assert hint.endswith("the lake has none of 10m, but of 90s and 5m: name one by --interval")
     caplog.clear()
-    run_to_end(replace(settings, interval_s=300), job(spark, replace(settings, interval_s=300)))
+    run_to_end(replace(settings, interval_s=300), MastJob(spark, replace(settings, interval_s=300)))
     assert ".no_intervals" not in caplog.text
 
 

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cloud.wire.reading_records import Reading
-from spark_jobs.frames import rows_frame
-from spark_jobs.intervals import FOREVER_US, now_us
 from spark_jobs.jobs import statistics
-from spark_jobs.schemas import CHANNELS, columns
-from spark_jobs.settings import Settings
+from spark_jobs.platform.frames import rows_frame
+from spark_jobs.platform.intervals import FOREVER_US, now_us
+from spark_jobs.platform.schemas import CHANNELS, columns
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed
 from spark_jobs.transforms.missing import (

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from cloud.wire.reading_records import Reading
-from spark_jobs.intervals import DAY_US
-from spark_jobs.jobs import missing_intervals
-from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import CHANNELS, READINGS, STATISTICS
-from spark_jobs.settings import Settings
-from spark_jobs.sinks.statistics import merge_statistics
-from tests.spark.records import START_US, append_readings, append_rows, contents, reading, rows_of
+from spark_jobs.jobs import statistics
+from spark_jobs.jobs.statistics import MissingIntervals, StatisticsJob
+from spark_jobs.platform.intervals import DAY_US
+from spark_jobs.platform.schemas import CHANNELS, READINGS, STATISTICS
+from spark_jobs.platform.settings import Settings
+from tests.spark.records import START_US, append_readings, append_rows, reading, rows_of
 from tests.spark.running import run_to_end
 
 M = 60_000_000
@@ -67,53 +64,6 @@ def rows(settings: Settings) -> dict[str, dict[int, tuple[int, float, int]]]:
     return found
 
 
-def test_missing_intervals_follow_readings_and_records(
-    spark: SparkSession, settings: Settings, full: bool
-) -> None:
-    if not full:
-        pytest.skip("only with --full: test_missing.py compares many masts' rows with the definition")
-    first = [minute(0, CUP), minute(2, CUP), minute(6, CUP), minute(0, BARO)]
-    run(spark, settings, first)
-    missing = (0, 60.0, 1)
-    assert rows(settings) == {
-        CUP: {at: missing if at not in (0, 2, 6) else (1, 60.0, 1) for at in range(7)},
-        BARO: {0: (1, 60.0, 1), **dict.fromkeys(range(1, 7), missing)},
-    }
-    row = next(
-        each for each in rows_of(settings, "statistics") if (each["channel"], each["count"]) == (CUP, 0)
-    )
-    assert (row["recovery"], row["quality"], row["avg"], row["quantity"]) == (0.0, 9, None, "wind_speed")
-
-    # The cup was out of the config for a while, the thermometer until the end; a vane never sent anything.
-    store(spark, settings, CUP, (0, 1.5), (2, None))
-    store(spark, settings, BARO, (0, 3.5))
-    store(spark, settings, VANE, (3.5, None))
-    late = [minute(4, CUP, period_ms=2000)]
-    run(spark, settings, late)
-    corrected = {
-        CUP: {
-            0: (1, 60.0, 1),
-            2: (1, 60.0, 1),
-            3: missing,
-            4: (1, 30.0, 2),
-            5: (0, 30.0, 2),
-            6: (1, 60.0, 1),
-        },
-        BARO: {0: (1, 60.0, 1), 1: missing, 2: missing},
-        VANE: dict.fromkeys((4, 5, 6), (0, 30.0, 1)),
-    }
-    assert rows(settings) == corrected
-
-    # All at once, on a lake that knew the records from the beginning: the same rows but for the versions.
-    before = contents(settings, "statistics")
-    settings = replace(settings, lake=settings.lake + "-2", checkpoints=settings.checkpoints + "-2")
-    store(spark, settings, CUP, (0, 1.5), (2, None))
-    store(spark, settings, BARO, (0, 3.5))
-    store(spark, settings, VANE, (3.5, None))
-    run(spark, settings, [*late, *reversed(first)])
-    assert contents(settings, "statistics") == before
-
-
 def test_what_retention_has_dropped_stays_away_and_changes_before_a_lost_state_are_followed(
     spark: SparkSession, settings: Settings, full: bool
 ) -> None:
@@ -144,47 +94,18 @@ def test_what_retention_has_dropped_stays_away_and_changes_before_a_lost_state_a
     assert sorted(rows(settings)[BARO]) == list(range(midnight, midnight + 5))
 
 
-def test_a_review_that_is_cut_short_between_two_days_is_finished(
-    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, full: bool
-) -> None:
-    """A late reading shows that the cup was due three days earlier."""
-    if not full:
-        pytest.skip("only with --full: test_statistics_job.py has one cut short between two writes")
-    settings, days = replace(settings, interval_s=21_600), 3
-    before_us = START_US - days * DAY_US
-    first = [reading(1, channel=BARO, at_us=before_us), reading(2, channel=CUP, at_us=START_US)]
-    run(spark, settings, first)
-    append_readings(spark, settings, [reading(1, channel=CUP, at_us=before_us)])
-    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2)
-    late = feed.load(settings.table(READINGS.name))
-    with monkeypatch.context() as cut:
-        cut.setattr(missing_intervals, "_PART", 1)
-
-        def then_killed(*given: Any) -> None:
-            merge_statistics(*given)
-            raise KeyboardInterrupt
-
-        cut.setattr(missing_intervals, "merge_statistics", then_killed)
-        with suppress(KeyboardInterrupt):
-            StatisticsJob(spark, settings).batch(late, 1)
-    cups = [row["interval_start"] for row in rows_of(settings, "statistics") if row["channel"] == CUP]
-    assert 2 < len(cups) < 4 * days
-    StatisticsJob(spark, settings).batch(late, 1)
-    cups = [row["interval_start"] for row in rows_of(settings, "statistics") if row["channel"] == CUP]
-    assert sorted(cups) == [min(cups) + at * timedelta(hours=6) for at in range(4 * days + 1)]
-
-
 def test_years_without_readings_take_few_merges(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
     """A station with a dead clock: each of twelve channels has one reading of 2020 beside those of today."""
     settings, merges = replace(settings, interval_s=3600), list[int]()
+    whole = MissingIntervals._merge
 
-    def merge(session: SparkSession, location: str, rows: DataFrame, starts_us: Collection[int]) -> None:
+    def merge(missing: MissingIntervals, rows: DataFrame, starts_us: Collection[int]) -> None:
         merges.append(len(starts_us))
-        merge_statistics(session, location, rows, starts_us)
+        whole(missing, rows, starts_us)
 
-    monkeypatch.setattr(missing_intervals, "merge_statistics", merge)
+    monkeypatch.setattr(MissingIntervals, "_merge", merge)
     before_us = START_US - 300 * DAY_US
     names = [f"cup-{number}.wind_speed" for number in range(12)]
     long_ago = [reading(1, channel=name, at_us=START_US - 2300 * DAY_US) for name in names]
@@ -196,7 +117,7 @@ def test_years_without_readings_take_few_merges(
         return
     # An outage of 300 days, of all of them: the rows are there, in parts that fit into memory.
     merges.clear()
-    monkeypatch.setattr(missing_intervals, "_PART", 4_000)
+    monkeypatch.setattr(statistics, "_PART", 4_000)
     back = [reading(9, channel=name, at_us=START_US) for name in names[:2]]
     run(spark, settings, back)
     assert len(merges) <= 12 * 300 * 24 // 4_000 + 3
@@ -207,7 +128,7 @@ def test_a_mast_that_comes_back_after_months_holds_nobody_up(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pass writes a part of its rows, a restart goes on, and a late reading among what is owed counts."""
-    monkeypatch.setattr(missing_intervals, "_EACH", 200, raising=False)
+    monkeypatch.setattr(statistics, "_EACH", 200, raising=False)
     settings = replace(settings, interval_s=21_600, once=False)
     before_us = START_US - 100 * DAY_US
     others = [reading(at + 1, gateway="mast-08", at_us=START_US - (3 - 3 * at) * 360 * M) for at in range(2)]

@@ -22,8 +22,8 @@ from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import IMPORT_RUN, encode_reading
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.presence import PresenceJob
-from spark_jobs.schemas import PRESENCE, QUARANTINE, READINGS, SEEN
-from spark_jobs.settings import Settings
+from spark_jobs.platform.schemas import PRESENCE, QUARANTINE, READINGS, SEEN
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.transforms.packing import identity_ranges

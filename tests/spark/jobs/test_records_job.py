@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
@@ -22,9 +21,8 @@ from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
 from cloud.wire.reading_records import dead_letter, encode_dead_letter, encode_reading, reading_key
 from cloud.wire.site_records import SiteRecord, encode_site
 from cloud.wire.status_records import StatusRecord, encode_status
-from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.ingest_records import RecordsJob
-from spark_jobs.settings import Settings
+from spark_jobs.jobs.ingest import IngestJob, RecordsJob
+from spark_jobs.platform.settings import Settings
 from tests.spark.records import KAFKA_US, START_US, contents, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
 from tests.support.servers import unique_name
@@ -352,55 +350,3 @@ def test_gaps_in_the_offsets_are_no_loss(spark: SparkSession, settings: Settings
     run_once(spark, replace(settings, checkpoints=settings.checkpoints + "-lost"))
     assert [row["state"] for row in rows_of(settings, "runs")] == ["stopped"]
     run_once(spark, settings)
-
-
-def test_real_compaction_is_no_loss(
-    spark: SparkSession, settings: Settings, topics: Topics, kafka: LocalBroker, full: bool
-) -> None:
-    if not full:
-        pytest.skip("the broker's cleaner takes its time: --full")
-    settings = topics.settings(settings)
-    name = topics["runs"] + "-compacted"
-    settings = replace(settings, runs_topic=name)
-    config = {
-        "cleanup.policy": "compact",
-        "segment.ms": "200",
-        "min.cleanable.dirty.ratio": "0.001",
-        "max.compaction.lag.ms": "1000",
-        "delete.retention.ms": "0",
-    }
-    for future in topics.admin.create_topics([NewTopic(name, 1, 1, config=config)]).values():
-        future.result(30)
-    producer = topics.producer(acks="all")
-
-    def produce(first: int, last: int, key: bytes) -> None:
-        for seq in range(first, last + 1):
-            producer.produce(name, run_record("r1", "running", seq), key)
-            assert producer.flush(30) == 0
-
-    produce(1, 5, b"mast-07/r1")
-    run_once(spark, settings)
-    # Nothing of these has been read when the cleaner comes; a tombstone is among them.
-    produce(6, 300, b"mast-07/r1")
-    producer.produce(name, None, b"mast-07/other")
-    deadline = time.monotonic() + 120
-    consumer = Consumer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": name, "enable.partition.eof": True}
-    )
-    try:
-        while True:
-            # A new segment for the cleaner.
-            producer.produce(name, b"x", b"last")
-            assert producer.flush(30) == 0
-            consumer.assign([TopicPartition(name, 0, 0)])
-            left = 0
-            while (message := consumer.poll(10)) is not None and message.error() is None:
-                left += 1
-            if left < 200:
-                break
-            assert time.monotonic() < deadline, f"{left} records are left"
-    finally:
-        consumer.close()
-    run_once(spark, settings)
-    assert [dict(row["last_seq"]) for row in rows_of(settings, "runs")] == [{"cup.wind_speed": 300}]
-    topics.admin.delete_topics([name])

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
-from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob
 from spark_jobs.jobs.replay import ReplayedPeriod, period_of, replay_kafka, replay_quarantine
-from spark_jobs.schemas import QUARANTINE
-from spark_jobs.settings import Settings, moment_us, parse_command
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.schemas import QUARANTINE
+from spark_jobs.platform.settings import Settings, moment_us, parse_command
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.streaming.lease import Lease, LeaseTakenError
 from tests.spark.records import KAFKA_US, START_US, identities, reading, rows_of

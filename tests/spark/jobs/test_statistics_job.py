@@ -13,10 +13,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.intervals import now_us
-from spark_jobs.jobs import missing_intervals, statistics
-from spark_jobs.schemas import READINGS, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.jobs import statistics
+from spark_jobs.platform.intervals import now_us
+from spark_jobs.platform.schemas import READINGS, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.statistics import Progress
 from spark_jobs.transforms.statistics import interval_statistics
@@ -228,22 +228,6 @@ def test_it_goes_on_from_a_lake_without_its_state_or_rows(spark: SparkSession, s
     assert sorted(map(repr, rows_of(settings, "statistics"))) == sorted(map(repr, written))
 
 
-def test_a_lost_state_loses_no_interval(spark: SparkSession, settings: Settings, full: bool) -> None:
-    """The checkpoint is kept, so readings of committed batches come no more."""
-    if not full:
-        pytest.skip("only with --full: another test loses state and rows")
-    settings = replace(settings, once=False, open_every_s=0.0)
-    with running(spark, settings) as (_, query):
-        append_readings(spark, settings, [reading(1, 4.0), reading(2, 6.0)])
-        query.processAllAvailable()
-    shutil.rmtree(settings.table("_progress_60s"))
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
-    with running(spark, settings) as (_, query):
-        append_readings(spark, settings, [reading(121, 1.0)])
-        query.processAllAvailable()
-        assert rows(settings) == {0: (1, 2, 5.0), 1: (1, 0, None), 2: (0, 1, 1.0)}
-
-
 def test_an_open_row_whose_readings_have_left_is_closed_as_it_is(
     spark: SparkSession, settings: Settings
 ) -> None:
@@ -266,7 +250,7 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
         pytest.skip("only with --full: a minute each")
     places: dict[str, tuple[Any, str]] = {
         "merge": (statistics, "merge_statistics"),
-        "missing": (missing_intervals, "merge_statistics"),
+        "missing": (statistics.MissingIntervals, "_merge"),
         "state": (Progress, "add"),
     }
     twin = "twin.wind_speed"
@@ -314,48 +298,3 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
         [(1, 1, 3.0), *[missing] * 5],
     ]
     assert cuts
-
-
-def test_once_closes_as_it_goes(spark: SparkSession, settings: Settings, full: bool) -> None:
-    if not full:
-        pytest.skip(
-            "only with --full: its batches are those of the other tests, its end is in test_recalibrate.py"
-        )
-    for at in range(2):
-        append_readings(spark, settings, [reading(60 * at + 1, 1.0), reading(60 * at + 2, 3.0)])
-        job = statistics.StatisticsJob(spark, settings)
-        query = started(settings, job)
-        query.awaitTermination()
-        assert query.exception() is None
-        # As it is killed before it ends, the newest stays open.
-        assert rows(settings) == {**dict.fromkeys(range(at), (1, 2, 2.0)), at: (0, 2, 2.0)}
-
-
-def test_late_readings_do_not_take_the_place_of_those_that_have_left_the_lake(
-    spark: SparkSession, settings: Settings, full: bool
-) -> None:
-    """Days leave ``readings``, and what comes for them later is all that can be read of them."""
-    if not full:
-        pytest.skip("only with --full: test_merge.py has which row gives way")
-    settings = replace(settings, once=False, open_every_s=0.0)
-    with running(spark, settings) as (job, query):
-
-        def run(*seqs: int) -> dict[int, tuple[int, int, float | None]]:
-            append_readings(spark, settings, [reading(seq, float(seq)) for seq in seqs])
-            query.processAllAvailable()
-            return rows(settings)
-
-        run(1, 2, 3, 121)
-        job.finish()
-        assert rows(settings)[0] == (1, 3, 2.0)
-        # Late ones of a day that is there are added to it, by a clock that is slow, too.
-        table = DeltaTable.forPath(spark, settings.table(STATISTICS.name))
-        table.update(set={"updated_at": "updated_at - interval 9 minutes"})
-        kept = run(4)
-        assert kept == {0: (2, 4, 2.5), 1: (1, 0, None), 2: (1, 1, 121.0)}
-        # Rows of which readings were ingested within ten minutes are taken for ones of clocks that differ.
-        table.update(set={"updated_at": "updated_at - interval 1 hour"})
-        DeltaTable.forPath(spark, settings.table("readings")).delete("date <= '2026-05-28'")
-        # More than before. Of an interval that had none they are all there is; later ones count with them.
-        assert run(5, 6, 7, 8, 9, 10, 61) == {**kept, 1: (2, 1, 61.0)}
-        assert run(63) == {**kept, 1: (3, 2, 62.0)}

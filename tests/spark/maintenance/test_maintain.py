@@ -5,11 +5,9 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +16,6 @@ from delta.exceptions import ConcurrentDeleteReadException
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs import schemas
-from spark_jobs.errors import SettingsError
-from spark_jobs.intervals import TIMES
 from spark_jobs.jobs.maintain import options_of
 from spark_jobs.maintenance import schedule, table_files
 from spark_jobs.maintenance.schedule import (
@@ -34,13 +29,14 @@ from spark_jobs.maintenance.schedule import (
     joins,
 )
 from spark_jobs.maintenance.table_files import Part, mean_reads, parts
-from spark_jobs.schemas import ALERTS, QUARANTINE, READINGS, RECALIBRATIONS, RUNS, Table
-from spark_jobs.session import small_batch_session
-from spark_jobs.settings import Settings, parse_command
-from spark_jobs.sinks.delta import ensure_table, table_changes, table_version
+from spark_jobs.platform import schemas
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.intervals import TIMES
+from spark_jobs.platform.schemas import ALERTS, QUARANTINE, READINGS, RECALIBRATIONS, RUNS, Table
+from spark_jobs.platform.settings import Settings, parse_command
+from spark_jobs.sinks.delta import ensure_table, retried, table_changes, table_version
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.sinks.retry import retried
 from spark_jobs.streaming.query import Source
 from spark_jobs.streaming.supervisor import reason_of
 from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
@@ -324,45 +320,6 @@ def test_a_merge_that_meets_a_compaction_is_done_again(
     assert len(conflicts) == 1
     assert "what=merge-alerts attempt=1" in conflicts[0]
     assert alerts_of(settings) == {"a": 2.0, "b": 3.0, "c": 4.0}
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_shards_and_compactions_that_start_together_lose_no_alert(
-    spark: SparkSession, settings: Settings, full: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In every other round both shards are there, else one: then OPTIMIZE may come last."""
-    if not full:
-        pytest.skip("needs --full: ten rounds of merges that are refused take minutes")
-    location = ensure_table(spark, settings, ALERTS)
-    caplog.set_level("INFO", "fieldgate.jobs.delta")
-    kept: dict[str, float] = {}
-    for number in range(10):
-        for id in ("a", "b"):
-            merge_alerts(spark, location, [alert(f"{id}{number}", 1.0)])
-        shards = ("a", "b")[: 1 + number % 2]
-        together = Barrier(1 + len(shards), timeout=120)
-
-        def merge(shard: str, together: Barrier = together, number: int = number) -> None:
-            own = small_batch_session(spark)
-            rows = [alert(f"{shard}{number}", 2.0), alert(f"{shard}{number}-new", 3.0)]
-            together.wait()
-            merge_alerts(own, location, rows)
-
-        def optimize(together: Barrier = together) -> None:
-            own = spark.newSession()
-            (there,) = parts(own, location)
-            together.wait()
-            compact(own, location, Compaction("alerts", there))
-
-        with ThreadPoolExecutor() as threads:
-            for done in [*(threads.submit(merge, shard) for shard in shards), threads.submit(optimize)]:
-                done.result(300)
-        kept |= {f"{shard}{number}": 1.0 for shard in "ab"}
-        kept |= {
-            f"{shard}{number}{new}": value for shard in shards for new, value in (("", 2.0), ("-new", 3.0))
-        }
-        assert alerts_of(settings) == kept
-    assert "event=delta.conflict what=merge-alerts" in caplog.text
 
 
 def test_conflicts_that_never_end_are_raised() -> None:

@@ -14,16 +14,25 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
-from spark_jobs.errors import SettingsError
 from spark_jobs.jobs.recalibrate import wanted_of
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.maintenance.recalibration import Outcome, Wanted, recalibrate
-from spark_jobs.schemas import CHANNELS, READINGS
-from spark_jobs.settings import Settings, parse_command
+from spark_jobs.maintenance.recalibration import (
+    CalibrationError,
+    Certificate,
+    Linear,
+    Outcome,
+    Wanted,
+    linear,
+    recalibrate,
+    recalibrated,
+    row_of,
+    with_period,
+)
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.schemas import CHANNELS, READINGS
+from spark_jobs.platform.settings import Settings, parse_command
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.state.calibrations import CalibrationError, Certificate, linear, row_of, with_period
-from spark_jobs.transforms.recalibrate import Linear, recalibrated
 from tests.spark.records import START_US, append_rows, encoded, kafka_frame, reading, rows_of
 from tests.spark.running import run_to_end
 

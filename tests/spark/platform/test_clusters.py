@@ -17,7 +17,7 @@ from cloud.local.kafka_broker import BrokerError, LocalBroker, jar_directory
 from cloud.local.process import Child
 from cloud.wire.reading_records import encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from tests.spark.cluster import standalone_cluster
 from tests.spark.programs import Flow, assert_tables_hold, jobs_program, wait_for_rows
 from tests.spark.records import identities, reading, rows_of

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cloud.local.kafka_broker import LocalBroker
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from tests.spark.programs import Flow, Program, assert_tables_hold, wait_for_rows
 from tests.support.container import Image
 from tests.support.kubernetes_api import KubernetesApi

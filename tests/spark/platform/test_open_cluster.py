@@ -12,7 +12,7 @@ import pytest
 
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import Child, free_port
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from tests.spark.cluster import standalone_cluster
 from tests.spark.platform.test_standalone import printed
 from tests.spark.programs import EXECUTOR, javas_of, jobs_program

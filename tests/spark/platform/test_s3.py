@@ -18,29 +18,27 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from cloud.importing.command import run as import_files
-from cloud.lake.checkpoints import Progress, read_progress
+from cloud.dashboard.behind import Progress, read_progress
 from cloud.lake.object_store import for_delta_rs
-from cloud.lake.query import run as query
 from cloud.lake.tables import LakeError, open_lake
 from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port
-from spark_jobs import s3
-from spark_jobs.errors import SettingsError
-from spark_jobs.files import Files
 from spark_jobs.jobs import train
-from spark_jobs.jobs.ingest import LEASE, TABLES, IngestJob
-from spark_jobs.schemas import SEEN
-from spark_jobs.session import find_jars
-from spark_jobs.settings import Settings, parse_command, parse_run
-from spark_jobs.sinks.delta import FencedError, ensure_table, fence, write_once
-from spark_jobs.sinks.readings import IngestSink
-from spark_jobs.streaming.lease import Lease, LeaseTakenError
+from spark_jobs.jobs.ingest import IngestJob
+from spark_jobs.platform import s3
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.schemas import SEEN
+from spark_jobs.platform.session import find_jars
+from spark_jobs.platform.settings import Settings, parse_command, parse_run
+from spark_jobs.sinks.delta import ensure_table, write_once
+from spark_jobs.streaming.lease import LeaseTakenError
 from tests.faults.uplink import Uplink
 from tests.spark.jobs.test_replay import produce
 from tests.spark.programs import QUICK, Program
-from tests.spark.records import encoded, kafka_frame, reading
+from tests.spark.records import reading
 from tests.spark.shown import shown
+from tests.support.commands import import_files, query
 from tests.support.logger_files import file_in, lines, mapping_in
 from tests.support.s3 import SECRET, Keys, Moto
 
@@ -103,24 +101,6 @@ def test_a_commit_whose_answer_was_lost_is_made_once(
             write_once(rows, location, "app", number)
         assert link.resets == 5
         assert spark.read.format("delta").load(location).count() == 4
-
-
-def test_a_writer_that_was_suspended_writes_nothing_more(
-    spark: SparkSession, settings: Settings, moto: Moto, full: bool
-) -> None:
-    if not full:
-        pytest.skip("only with --full: test_lease.py has it in files, and the race above a bucket")
-    settings = in_bucket(spark, settings, moto)
-    first, frame = Lease(spark, settings, LEASE, "ingest"), kafka_frame(spark, encoded([reading(1)]))
-    with first.held(TABLES):
-        old = IngestSink(spark, settings)
-        assert old.write(frame, *first.next_write()).readings == 1
-        for table in TABLES:
-            fence(spark, settings.table(table.name), first._app, 1 << 62)
-        frame = kafka_frame(spark, encoded([reading(2)]), first_offset=1)
-        with pytest.raises(FencedError):
-            old.write(frame, *first.next_write())
-    assert spark.read.format("delta").load(settings.table("readings")).count() == 1
 
 
 def test_what_is_refused_before_anything_starts(

@@ -18,9 +18,10 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.registry import NotRegistered, Registry, RegistryAccess, RegistryError
 from cloud.wire.avro_readings import SCHEMA, is_avro
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from spark_jobs.jobs.ingest import IngestJob
+from spark_jobs.jobs.ingest import IngestJob, RecordsJob
+from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from tests.spark.records import rows_of
 from tests.spark.running import run_to_end
 from tests.support.config import config_text, cup, dht
@@ -134,9 +135,9 @@ def test_gateways_of_both_formats_beside_a_registry(
                 finish(mast, 400)
         count = len(avro_values(servers))
         assert count > 300
-        for job in (IngestJob, StatisticsJob):
+        for job in (RecordsJob, IngestJob, StatisticsJob, PresenceJob):
             run_to_end(settings, job(spark, settings))
-        accounts = fieldgate("status", "--bootstrap-servers", servers, "--cloud", cloud, "--json")
+        accounts = fieldgate("status", "--lake", settings.lake, "--json")
         assert json.loads(accounts.stdout)["balanced"], accounts.stdout
         watched = fieldgate(
             "watch", "--bootstrap-servers", servers, "--cloud", cloud, "--json", "--seconds", "3",

@@ -18,18 +18,22 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.cimpl import Producer
 from pyspark.sql import SparkSession
 
-from cloud.kafka.identities import IdentityTopic
-from cloud.lake.query import run as run_query
+from cloud.config import load
+from cloud.errors import CloudError
+from cloud.kafka.topic_scan import read_furthest
 from cloud.local.process import free_port
+from cloud.operate.identity import IdentityTopic
 from cloud.wire.identities import IdentityRecord, Step, gateway_key
 from cloud.wire.reading_records import ALERTS_TOPIC, encode_reading, reading_key
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from spark_jobs.jobs import replay
-from spark_jobs.settings import parse_command
+from spark_jobs.platform.settings import parse_command
 from tests.spark.programs import Program
 from tests.spark.records import reading
 from tests.spark.running import QUICK_JAVA, QUICK_PLANS
 from tests.spark.shown import shown
+from tests.support.accounts import read_accounts
+from tests.support.commands import query as run_query
 from tests.support.config import config_text, cup
 from tests.support.mast import records, run_gateway
 from tests.support.secured_kafka import SecuredBroker
@@ -116,11 +120,14 @@ def _head(servers: str) -> str:
 def test_a_gateway_its_topics_and_its_accounts(
     broker: SecuredBroker, place: Path, tmp_path: Path, mosquitto: LocalMosquitto
 ) -> None:
-    refused = fieldgate("status", "--cloud", place / "scram.toml")
-    assert refused.returncode == 1
-    assert refused.stderr == (
-        f"fieldgate: Kafka at {broker.scram} forbids gateway.runs: allow Describe and Read\n"
-    )
+    def scan() -> None:
+        kafka = load(place / "scram.toml").kafka
+        read_furthest(broker.scram, properties=kafka.properties())
+
+    with pytest.raises(
+        CloudError, match=f"^Kafka at {broker.scram} forbids gateway.runs: allow Describe and Read$"
+    ):
+        scan()
     broker.allow("jobs", AclOperation.ALL)
     assert fieldgate("check", "--cloud", place / "mtls.toml").returncode == 0
     done = fieldgate("provision", "topics", "--cloud", place / "mtls.toml", "--partitions", "1")
@@ -134,14 +141,13 @@ def test_a_gateway_its_topics_and_its_accounts(
         gateway.sample(20)
         gateway.delivered()
         assert gateway.stop() == 0
-    counted = fieldgate("status", "--cloud", place / "scram.toml", "--json")
-    assert counted.returncode == 0, counted.stderr
-    total = json.loads(counted.stdout)["total"]
-    assert total["sampled"] == total["in_kafka"] >= 20
+    (account,) = read_accounts(broker.bootstrap_servers).of("mast-07")
+    assert account.sampled == account.stored >= 20
+    scan()
     (place / "password").write_text(WRONG)
-    refused = fieldgate("status", "--cloud", place / "scram.toml")
+    with pytest.raises(CloudError, match="invalid credentials"):
+        scan()
     (place / "password").write_text(PASSWORD)
-    assert "invalid credentials" in refused.stderr
     broker.forbid("jobs")
 
 

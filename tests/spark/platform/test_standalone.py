@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from cloud.local.kafka_broker import LocalBroker
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from tests.spark.cluster import standalone_cluster
 from tests.spark.programs import (
     CHANNELS,

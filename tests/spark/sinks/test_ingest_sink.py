@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.sinks.readings import BatchCounts, IngestSink
 from spark_jobs.transforms.dedupe import joined_ranges

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession, functions as F
 
-from spark_jobs.errors import JobError
-from spark_jobs.frames import computed, rows_frame
-from spark_jobs.schemas import MAST, PRESENCE, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.frames import computed, rows_frame
+from spark_jobs.platform.schemas import MAST, PRESENCE, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed, starts_of
 from spark_jobs.sinks.records import RecordSink

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cloud.wire.identities import NOBODY
-from spark_jobs.settings import Settings
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.transforms.dedupe import as_quarantined
 from tests.spark.records import KAFKA_US, rows_of

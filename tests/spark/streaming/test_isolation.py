@@ -14,18 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, reading_key
-from spark_jobs import metrics
 from spark_jobs.alerting.engine import Engine
-from spark_jobs.jobs import anomaly, ingest_records, mast, statistics
+from spark_jobs.jobs import anomaly, ingest, mast, statistics
 from spark_jobs.jobs.alerts import AlertsJob
 from spark_jobs.jobs.anomaly import AnomalyJob
-from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.jobs.ingest_records import RecordsJob
+from spark_jobs.jobs.ingest import IngestJob, RecordsJob
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.schemas import RUNS, STATISTICS
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.schemas import RUNS, STATISTICS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.streaming.query import Job
 from tests.spark.records import append_readings, append_rows, identities, reading, rows_of
@@ -130,7 +129,7 @@ def test_ingest(spark: SparkSession, place: Settings, monkeypatch: pytest.Monkey
 
 
 def test_records(spark: SparkSession, place: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, ingest_records, "messages", "value", str(BAD))
+    plant(monkeypatch, ingest, "messages", "value", str(BAD))
     values = [(f"{name}/x".encode(), f"{name} {at}".encode()) for name in MASTS for at in range(3)]
     # Keys that are no UTF-8 are anybody's: a healthy one is stored, and a bad one set aside.
     bad = str(BAD).encode()
@@ -172,20 +171,18 @@ def test_alerts(spark: SparkSession, place: Settings, monkeypatch: pytest.Monkey
 def table_job(spark: SparkSession, settings: Settings, make: Callable[[SparkSession, Settings], Job]) -> None:
     """The job to its end, twice: what one start sets aside the next one doesn't meet."""
     for _ in range(2):
-        run_to_end(settings, make(spark, settings))
-    name = make(spark, settings).name
-    reason = f"BATCH_FAILED: {name}: OverflowError: a planted fault"
+        job = make(spark, settings)
+        run_to_end(settings, job)
+    reason = f"BATCH_FAILED: {job.name}: OverflowError: a planted fault"
     assert set_aside(settings) == [(MASTS[2], reason, None)]
 
 
 def test_statistics(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, statistics, "interval_statistics", "value", str(BAD))
     append_readings(spark, settings, readings({name: [BAD if name == MASTS[2] else 3.0] for name in MASTS}))
-    query = StatisticsJob(spark, settings)
-    run_to_end(settings, query)
+    table_job(spark, settings, StatisticsJob)
     rows = rows_of(settings, "statistics")
     assert {row["gateway"]: row["version"] for row in rows} == {n: 1 for n in MASTS if n != MASTS[2]}
-    table_job(spark, settings, StatisticsJob)
 
 
 def interval_rows(spark: SparkSession, settings: Settings) -> None:

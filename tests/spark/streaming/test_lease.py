@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from cloud.wire.status_records import StatusRecord, encode_status
 from spark_jobs.jobs.ingest import LEASE, TABLES
-from spark_jobs.schemas import SEEN, STATUS
-from spark_jobs.settings import Settings
+from spark_jobs.platform.schemas import SEEN, STATUS
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks import delta, readings as readings_sink
 from spark_jobs.sinks.delta import (
     FencedError,

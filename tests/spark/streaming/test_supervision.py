@@ -16,12 +16,12 @@ import pytest
 from prometheus_client import generate_latest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs import metrics
-from spark_jobs.errors import JobError, SettingsError
 from spark_jobs.jobs import run as run_module
-from spark_jobs.registry import STREAMING
-from spark_jobs.session import _cores, _slots
-from spark_jobs.settings import Settings
+from spark_jobs.platform import metrics
+from spark_jobs.platform.errors import JobError, SettingsError
+from spark_jobs.platform.registry import STREAMING
+from spark_jobs.platform.session import _cores, _slots
+from spark_jobs.platform.settings import Settings
 from spark_jobs.streaming import supervisor
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.supervisor import QueryFailedError, Supervised, reason_of, run_until_stopped

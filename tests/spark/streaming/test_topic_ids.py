@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import encode_reading, reading_key
-from spark_jobs.files import Files
 from spark_jobs.jobs.ingest import IngestJob
-from spark_jobs.settings import Settings
-from spark_jobs.streaming.topic_ids import TopicIds, TopicsRecreatedError
+from spark_jobs.platform.files import Files
+from spark_jobs.platform.settings import Settings
+from spark_jobs.streaming.query import TopicIds, TopicsRecreatedError
 from tests.spark.records import identities, reading
 from tests.spark.running import run_to_end
 from tests.support.servers import eventually, unique_name

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from buffer import recovery, tables
+from buffer import sqlite_outbox, tables
 from buffer.blocks import Block
-from buffer.drops import CORRUPT, Drop
+from buffer.errors import CORRUPT, Drop
 from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 
@@ -226,7 +226,7 @@ def test_a_crash_within_the_pass_repeats_it(
         yield from ()
 
     with monkeypatch.context() as patched:
-        patched.setattr(recovery, "losses", crash)
+        patched.setattr(sqlite_outbox, "losses", crash)
         SqliteOutbox(work / NAME).close()
     (copy / f"{NAME}-shm").unlink()
     assert site.check(copy) == []
@@ -234,7 +234,7 @@ def test_a_crash_within_the_pass_repeats_it(
 
 def test_crash_between_setting_aside_and_the_new_file_announces_nothing(site: Site, tmp_path: Path) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
-    recovery.set_aside(work / NAME, 97, 720, last_is_known=True)
+    sqlite_outbox.set_aside(work / NAME, 97, 720, last_is_known=True)
     assert site.check(work) == []
 
 
@@ -242,7 +242,7 @@ def test_what_the_card_cannot_read_of_a_damaged_file_is_announced(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = Path(shutil.copytree(site.closed, tmp_path / "work"))
-    recovery.set_aside(work / NAME, 97, 720, last_is_known=True)
+    sqlite_outbox.set_aside(work / NAME, 97, 720, last_is_known=True)
     oldest, newest = tables.blocks_after, tables.blocks_down_to
 
     def failing(connection: sqlite3.Connection, number: int) -> Generator[Block, None, None]:

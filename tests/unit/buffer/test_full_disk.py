@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer.drops import DISK_LOW, Drop
-from buffer.errors import OutboxDiskFull, OutboxUnusable
+from buffer.errors import DISK_LOW, Drop, OutboxDiskFull, OutboxUnusable
 from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 

@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from buffer import recovery
-from buffer.drops import Drop
-from buffer.errors import OutboxDiskFull, OutboxForeign, OutboxLocked, OutboxUnusable, OutboxVersionError
+from buffer import sqlite_outbox
+from buffer.errors import (
+    Drop,
+    OutboxDiskFull,
+    OutboxForeign,
+    OutboxLocked,
+    OutboxUnusable,
+    OutboxVersionError,
+)
 from buffer.outbox_file import Limits, OutboxFile
 from buffer.sqlite_outbox import SqliteOutbox
 from tests.unit.buffer.test_full_disk import _fill, small_disk
@@ -102,7 +108,7 @@ def test_a_start_on_a_full_disk(small_disk: Path) -> None:
     assert drops == []
 
 
-@pytest.mark.parametrize(("where", "name"), [(recovery, "pending"), (OutboxFile, "restore_ballast")])
+@pytest.mark.parametrize(("where", "name"), [(sqlite_outbox, "pending"), (OutboxFile, "restore_ballast")])
 def test_an_io_error_at_the_start_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: object, name: str
 ) -> None:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from buffer.errors import OutboxUnusable
-from buffer.files import permission_problem, strange_files
+from buffer.files import misowned_files, permission_problem
 from buffer.sqlite_outbox import SqliteOutbox
 from tests.support.users import NOBODY, ROOT_ONLY, as_nobody, nobodys_directory
 
@@ -25,7 +25,7 @@ def test_a_file_of_roots_is_named_with_the_command_and_works_after_it(suffix: st
         # What others may read SQLite opens, and can't write.
         file.chmod(0o644)
         found = f"sudo chown -h nobody: {file}"
-        assert strange_files(path) == f"{file} is root's, its directory nobody's: {found}"
+        assert misowned_files(path) == f"{file} is root's, its directory nobody's: {found}"
         with as_nobody():
             outbox = SqliteOutbox(path, patient=True)
             with pytest.raises(OutboxUnusable) as refused:
@@ -33,7 +33,7 @@ def test_a_file_of_roots_is_named_with_the_command_and_works_after_it(suffix: st
             for problem in (str(refused.value), outbox.problem or ""):
                 assert f"{file} is root's and can't be written by nobody: {found}" in problem
         os.chown(file, NOBODY, NOBODY)
-        assert strange_files(path) == ""
+        assert misowned_files(path) == ""
         with as_nobody():
             assert permission_problem(path) == ""
             assert outbox.append([b"reading"]) == [1]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer.drops import DISK_LOW, OUTBOX_FULL, Drop
-from buffer.errors import OutboxDiskFull
+from buffer.errors import DISK_LOW, OUTBOX_FULL, Drop, OutboxDiskFull
 from buffer.outbox_file import Limits
 from buffer.reader import OutboxReader
 from buffer.sqlite_outbox import SqliteOutbox

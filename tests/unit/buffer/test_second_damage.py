@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from buffer import recovery
-from buffer.drops import CORRUPT, Drop
+from buffer import sqlite_outbox
+from buffer.errors import CORRUPT, Drop
 from buffer.files import move_database
 from buffer.sqlite_outbox import SqliteOutbox
 
@@ -58,13 +58,13 @@ def test_a_second_damage_is_announced_with_what_it_cost_alone(tmp_path: Path) ->
 def test_damage_to_the_new_file_before_the_pass_has_ended_costs_nothing_twice(tmp_path: Path) -> None:
     drops: list[Drop] = []
     _filled(tmp_path / NAME, drops).close()
-    recovery.set_aside(tmp_path / NAME, 1, 240, last_is_known=True)
+    sqlite_outbox.set_aside(tmp_path / NAME, 1, 240, last_is_known=True)
     (tmp_path / "other").mkdir()
     other = _filled(tmp_path / "other" / NAME, drops)
     other._file.connection.execute("DELETE FROM blocks WHERE first > 100")
     other.close()
     move_database(tmp_path / "other" / NAME, tmp_path / NAME)
-    recovery.set_aside(tmp_path / NAME, 1, 240, last_is_known=True)
+    sqlite_outbox.set_aside(tmp_path / NAME, 1, 240, last_is_known=True)
     outbox = SqliteOutbox(tmp_path / NAME, on_drop=drops.append)
     assert _numbers(outbox) == set(range(1, 241))
     assert drops == []

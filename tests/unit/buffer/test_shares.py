@@ -14,8 +14,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from buffer.blocks import ROW_BYTES
-from buffer.drops import DISK_LOW, OTHERS_SHARE, OUTBOX_FULL, Drop
-from buffer.errors import OutboxDiskFull
+from buffer.errors import DISK_LOW, OTHERS_SHARE, OUTBOX_FULL, Drop, OutboxDiskFull
 from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 

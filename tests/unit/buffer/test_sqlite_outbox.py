@@ -11,15 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from buffer.drops import Drop
-from buffer.errors import (
-    OutboxCorrupt,
-    OutboxDiskFull,
-    OutboxError,
-    OutboxLocked,
-    OutboxUnusable,
-    OutboxVersionError,
-)
+from buffer.blocks import DICTIONARY_BYTES
+from buffer.errors import Drop, OutboxClosed, OutboxDiskFull, OutboxLocked, OutboxUnusable, OutboxVersionError
 from buffer.sqlite_outbox import SqliteOutbox
 from buffer.tables import APPLICATION_ID, SCHEMA_VERSION
 
@@ -49,6 +42,25 @@ def test_records_and_numbers_outlive_a_reopening(path: Path) -> None:
     assert outbox.peek(0, 10, UNBOUND) == [(2, b"b")]
     assert outbox.append([b"d"]) == [4]
     outbox.close()
+
+
+def test_the_edges_of_reading_and_removing(path: Path) -> None:
+    """All between them is the state machine's."""
+    outbox = SqliteOutbox(path)
+    assert outbox.append([b"a", b"\x00\xff", b"c"]) == [1, 2, 3]
+    assert outbox.peek(0, 0, UNBOUND) == []
+    assert outbox.peek(400, 2, UNBOUND) == []
+    outbox.remove([1, 1, 1 << 80])
+    outbox.remove(number for number, _ in outbox.peek(0, 1, UNBOUND))
+    assert outbox.peek(0, 10, UNBOUND) == [(3, b"c")]
+    before = outbox.size_bytes()
+    outbox.append([os.urandom(100_000)])
+    assert outbox.size_bytes() >= before + 100_000 - DICTIONARY_BYTES
+    for _ in range(2):
+        outbox.close()
+    for use in (lambda: outbox.append([b"b"]), lambda: outbox.peek(0, 1, 1), lambda: outbox.remove([1])):
+        with pytest.raises(OutboxClosed):
+            use()
 
 
 def test_numbers_of_an_emptied_outbox_are_not_used_again_after_reopening(path: Path) -> None:
@@ -215,14 +227,7 @@ def test_another_programs_database_is_refused(path: Path) -> None:
     with pytest.raises(OutboxUnusable, match="not an outbox"):
         SqliteOutbox(path)
     assert _pragma(path, "user_version") == 0
-
-
-def test_refused_file_is_not_left_locked(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE theirs (x)")
-    connection.close()
-    with pytest.raises(OutboxUnusable):
-        SqliteOutbox(path)
+    # Nor is it left locked.
     path.unlink()
     SqliteOutbox(path).close()
 
@@ -232,12 +237,6 @@ def test_power_cut_between_schema_and_log_mode_is_made_good(path: Path) -> None:
     assert _pragma(path, "journal_mode = DELETE") == "delete"
     outbox = SqliteOutbox(path)
     assert _pragma(path, "journal_mode") == "wal"
-    outbox.close()
-
-
-def test_directories_are_made(tmp_path: Path) -> None:
-    outbox = SqliteOutbox(tmp_path / "a" / "b" / "outbox.db")
-    assert outbox.append([b"a"]) == [1]
     outbox.close()
 
 
@@ -306,8 +305,3 @@ def test_log_stays_bounded_while_records_pass_through(path: Path) -> None:
     # 12 MB went through; SQLite checkpoints at 4 MiB.
     assert Path(f"{path}-wal").stat().st_size < 6_000_000
     outbox.close()
-
-
-def test_every_error_has_the_one_root() -> None:
-    for error in (OutboxLocked, OutboxDiskFull, OutboxUnusable, OutboxCorrupt, OutboxVersionError):
-        assert issubclass(error, OutboxError)

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from buffer.drops import Drop
+from buffer.errors import Drop
 from buffer.sqlite_outbox import SqliteOutbox
 
 _numbers = st.integers(min_value=-2, max_value=60)

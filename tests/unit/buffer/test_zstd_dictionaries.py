@@ -11,8 +11,7 @@ from unittest import mock
 import pytest
 
 from buffer.blocks import DICTIONARY_BYTES
-from buffer.drops import Drop
-from buffer.errors import OutboxDiskFull
+from buffer.errors import Drop, OutboxDiskFull
 from buffer.outbox_file import Limits
 from buffer.reader import OutboxReader
 from buffer.sqlite_outbox import SqliteOutbox

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from buffer.drops import OnDrop
-from buffer.errors import OutboxDiskFull, OutboxError, OutboxUnusable
+from buffer.errors import OnDrop, OutboxDiskFull, OutboxError, OutboxUnusable
 from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 

@@ -8,12 +8,11 @@ from functools import partial
 import pytest
 from hypothesis import given, strategies as st
 
-from drivers.ads1115 import FULL_SCALE_V, AdcInput, AdcOptions, AdcPins, Conversion, adc_pins
+from drivers.ads1115 import FULL_SCALE_V, AdcInput, AdcOptions, AdcPins, Conversion
 from drivers.bp20 import Bp20, Bp20Options
-from drivers.emulation.ads1115 import EmulatedAds1115, code_for
 from drivers.emulation.board import EmulatedI2c
+from drivers.emulation.parts import EmulatedAds1115, code_for
 from drivers.interface import BoardError, ReadError
-from tests.support.masts import fitted, simulated
 
 GAINS = tuple(FULL_SCALE_V)
 INPUTS: tuple[AdcPins, ...] = (0, 1, 2, 3, "0-1", "0-3", "1-3", "2-3")
@@ -145,21 +144,3 @@ def test_a_divider_is_multiplied_back() -> None:
     measurement = barometer.read()[0]
     assert measurement.raw == pytest.approx(4.0, abs=2e-4)
     assert measurement.value == 21.79 * measurement.raw + 10.55
-
-
-def test_pins_of_inputs() -> None:
-    assert [adc_pins(name) for name in INPUTS] == [(0,), (1,), (2,), (3,), (0, 1), (0, 3), (1, 3), (2, 3)]
-
-
-def test_barometer_and_pyranometer_share_a_chip_by_default() -> None:
-    simulated([fitted("baro", "bp20"), fitted("sun", "pyranometer")])
-
-
-def test_other_chips_inputs_are_free() -> None:
-    simulated(
-        [
-            fitted(f"baro-{address:x}-{pin}", "bp20", adc=AdcOptions(address, pin))
-            for address in (0x48, 0x49, 0x4A, 0x4B)
-            for pin in INPUTS[:4]
-        ]
-    )

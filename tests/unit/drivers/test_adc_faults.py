@@ -10,7 +10,7 @@ import pytest
 
 from drivers.ads1115 import AdcOptions, AdcPins
 from drivers.bp20 import TYPE as BP20, Bp20, Bp20Options
-from drivers.driver_type import DriverType, Nameplate
+from drivers.driver_type import Nameplate
 from drivers.emulation.board import EmulatedI2c
 from drivers.interface import Board, Measurement, ReadError
 from drivers.pyranometer import TYPE as PYRANOMETER, Pyranometer, PyranometerAdcOptions, PyranometerOptions
@@ -258,86 +258,72 @@ def test_a_sensor_biased_elsewhere_is_not_open() -> None:
 # What `check` warns of.
 
 
-def concerns(
-    kind: DriverType, options: object, model: str | None = None, interval_s: float = 1.0
-) -> list[str]:
-    nameplate = Nameplate(model=model, interval_s=interval_s)
-    return [f"{'.'.join(one.key)}: {one.message}" for one in kind.concerns(options, nameplate)]
-
-
-def test_the_defaults_cause_no_concern() -> None:
-    assert concerns(BP20, Bp20Options()) == []
-    assert concerns(BP20, Bp20Options(), model="NRG BP-20") == []
-    assert concerns(PYRANOMETER, PyranometerOptions()) == []
-
-
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "model", "expected"),
     [
+        (Bp20Options(), None, None),
+        (Bp20Options(), "NRG BP-20", None),
         (
             Bp20Options(AdcOptions(gain="4.096V")),
+            None,
             'adc: the sensor outputs up to 4.79 V; gain "4.096V" clips it at 99.8 kPa: use "6.144V" or a'
             " divider",
         ),
         (
             Bp20Options(AdcOptions(vdd_v=3.3)),
+            None,
             "adc: the sensor outputs up to 4.79 V; an input sees no more than the converter's supply (vdd_v),"
             " 3.3 V or 82.5 kPa, and is destroyed 0.3 V above it: use a divider",
         ),
+        (Bp20Options(AdcOptions(vdd_v=3.3, gain="4.096V"), divider=1.5), None, None),
         (
             Bp20Options(AdcOptions(data_rate=8)),
+            None,
             "adc: a conversion takes 125 ms at data_rate = 8, the interval is 200 ms",
         ),
         (
             Bp20Options(slope=43.58),
+            None,
             "slope: 43.58 kPa per V is far from the datasheet's 21.79: a divider belongs into divider, and"
-            " another"
-            " sensor's name into model",
+            " another sensor's name into model",
         ),
-        (Bp20Options(offset=105.5), "offset: 105.5 kPa is far from the datasheet's 10.55: is it in kPa?"),
-    ],
-)
-def test_concerns_of_a_barometer(options: Bp20Options, expected: str) -> None:
-    interval_s = 0.2 if options.adc.data_rate == 8 else 1.0
-    assert expected in concerns(BP20, options, interval_s=interval_s)
-
-
-def test_a_divider_settles_them() -> None:
-    options = Bp20Options(AdcOptions(vdd_v=3.3, gain="4.096V"), divider=1.5)
-    assert concerns(BP20, options) == []
-
-
-def test_another_sensors_model_has_its_own_slope() -> None:
-    assert concerns(BP20, Bp20Options(AdcOptions(), 1.0, 54.2, 10.4), model="MPX4250A") == []
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
+        (Bp20Options(AdcOptions(), 1.0, 54.2, 10.4), "MPX4250A", None),
+        (
+            Bp20Options(offset=105.5),
+            None,
+            "offset: 105.5 kPa is far from the datasheet's 10.55: is it in kPa?",
+        ),
+        (PyranometerOptions(), None, None),
         (
             PyranometerOptions(slope=800.0),
+            None,
             'adc: the sensor outputs up to 2.5 V; gain "0.256V" clips it at 205 W/m2: use "4.096V" or a'
             " divider",
         ),
         (
             PyranometerOptions(PyranometerAdcOptions(gain="6.144V")),
+            None,
             'adc: one step of the converter is 18.8 W/m2 at gain "6.144V"; use "0.256V"',
         ),
         (
             PyranometerOptions(PyranometerAdcOptions(input=2)),
-            "adc: single-ended, each millivolt along the ground wire is 100 W/m2; use a differential"
-            " input, as"
-            ' "2-3"',
+            None,
+            "adc: single-ended, each millivolt along the ground wire is 100 W/m2; use a differential input,"
+            ' as "2-3"',
         ),
         (
             PyranometerOptions(slope=70_000.0),
+            None,
             "slope: 70000 W/m2 per V is far from the datasheet's 100000; if it is another sensor's, give"
             " its model",
         ),
     ],
 )
-def test_concerns_of_a_pyranometer(options: PyranometerOptions, expected: str) -> None:
-    assert expected in concerns(PYRANOMETER, options)
+def test_concerns(options: Bp20Options | PyranometerOptions, model: str | None, expected: str | None) -> None:
+    kind = BP20 if isinstance(options, Bp20Options) else PYRANOMETER
+    nameplate = Nameplate(model=model, interval_s=0.2 if options.adc.data_rate == 8 else 1.0)
+    found = [f"{'.'.join(one.key)}: {one.message}" for one in kind.concerns(options, nameplate)]
+    assert found == [] if expected is None else expected in found
 
 
 Opener = Callable[[Station], Bp20 | Pyranometer]

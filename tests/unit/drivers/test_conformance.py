@@ -242,6 +242,7 @@ def test_a_good_driver_passes(
     [
         ("the_type_is_complete", acme(options=Silent), "without Annotated"),
         ("the_type_is_complete", acme(min_interval_s=0.0), ""),
+        ("the_type_is_complete", acme(name="dht11"), "another driver's name"),
         ("the_type_is_complete", acme(channels=()), "it measures nothing"),
         ("the_type_is_complete", acme(channels=(TEMPERATURE, TEMPERATURE)), "each quantity once"),
         ("the_type_is_complete", acme(channels=(replace(TEMPERATURE, upper=-40.0),)), "temperature"),
@@ -267,7 +268,3 @@ def test_each_flaw_is_found(
 ) -> None:
     [chosen] = [each for each in CHECKS if each.__name__ == check]
     assert message in fails(chosen, register(flawed))
-
-
-def test_another_drivers_name_is_none_of_its_own() -> None:
-    assert "another driver's name" in fails(CHECKS[0], acme(name="dht11"))

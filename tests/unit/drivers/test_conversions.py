@@ -12,38 +12,37 @@ from drivers.interface import ReadError
 from drivers.pyranometer import PyranometerOptions, irradiance_wm2
 from drivers.scd4x import co2_ppm
 
-
-def test_nrg_cup() -> None:
-    cup = HallAnemometerOptions(17, 0.765, 0.35, "offset")
-    assert wind_speed_mps(9.0, cup) == pytest.approx(7.235, abs=1e-12)
-    assert wind_speed_mps(98.0, cup) == pytest.approx(75.32, abs=1e-12)
-    assert wind_speed_mps(0.0, cup) == 0.35
+NRG = HallAnemometerOptions(17, 0.765, 0.35, "offset")
 
 
-def test_a_cup_at_rest_reads_zero_unless_configured_otherwise() -> None:
-    assert wind_speed_mps(0.0, HallAnemometerOptions(17, 0.765, 0.35)) == 0.0
-
-
-def test_thies_cup() -> None:
-    assert wind_speed_mps(1082.0, HallAnemometerOptions(17, 0.0462, 0.21)) == pytest.approx(50.1984, abs=1e-9)
-
-
-def test_bp20() -> None:
-    assert pressure_kpa(0.0, Bp20Options()) == 10.55
-    assert pressure_kpa(0.20422211, Bp20Options()) == pytest.approx(15.0, abs=1e-6)
-    assert pressure_kpa(4.79348325, Bp20Options()) == pytest.approx(115.0, abs=1e-6)
-    # Beyond the range it is not clamped.
-    assert pressure_kpa(5.0, Bp20Options()) == pytest.approx(119.5, abs=1e-12)
-
-
-def test_pyranometer() -> None:
-    assert irradiance_wm2(0.020, PyranometerOptions()) == pytest.approx(2000.0, abs=1e-9)
-    assert irradiance_wm2(-0.00002, PyranometerOptions()) == pytest.approx(-2.0, abs=1e-12)
-
-
-def test_scd4x_word_is_ppm() -> None:
-    # The datasheet's example: 0x01F4 is 500 ppm.
-    assert co2_ppm(0x01F4) == 500.0
+@pytest.mark.parametrize(
+    ("value", "expected", "within"),
+    [
+        (wind_speed_mps(9.0, NRG), 7.235, 1e-12),
+        (wind_speed_mps(98.0, NRG), 75.32, 1e-12),
+        (wind_speed_mps(0.0, NRG), 0.35, 0),
+        # At rest it reads 0 unless configured otherwise.
+        (wind_speed_mps(0.0, HallAnemometerOptions(17, 0.765, 0.35)), 0.0, 0),
+        (wind_speed_mps(1082.0, HallAnemometerOptions(17, 0.0462, 0.21)), 50.1984, 1e-9),
+        (pressure_kpa(0.0, Bp20Options()), 10.55, 0),
+        (pressure_kpa(0.20422211, Bp20Options()), 15.0, 1e-6),
+        (pressure_kpa(4.79348325, Bp20Options()), 115.0, 1e-6),
+        # Beyond the range it is not clamped.
+        (pressure_kpa(5.0, Bp20Options()), 119.5, 1e-12),
+        (irradiance_wm2(0.020, PyranometerOptions()), 2000.0, 1e-9),
+        (irradiance_wm2(-0.00002, PyranometerOptions()), -2.0, 1e-12),
+        # The datasheet's example of an SCD4x: 0x01F4 is 500 ppm.
+        (co2_ppm(0x01F4), 500.0, 0),
+        (distance_m(27.7, 85.5, 27.7, 85.5), 0.0, 0),
+        # A degree of latitude, and half the circumference, on the sphere of the mean radius.
+        (distance_m(0, 0, 1, 0), 111_195.08, 0.01),
+        (distance_m(0, 0, 0, 180), 20_015_114.4, 0.1),
+        # Across the date line it is the short way round.
+        (distance_m(0, 179.5, 0, -179.5), 111_195.08, 0.01),
+    ],
+)
+def test_figures(value: float, expected: float, within: float) -> None:
+    assert value == pytest.approx(expected, rel=0, abs=within)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +63,3 @@ def test_a_dht22s_frame_is_recognised() -> None:
     # 65.2 %RH and 35.1 °C as a DHT22 sends them.
     with pytest.raises(ReadError, match="DHT22"):
         frame_values(bytes([0x02, 0x8C, 0x01, 0x5F, 0xEE]))
-
-
-def test_haversine() -> None:
-    assert distance_m(27.7, 85.5, 27.7, 85.5) == 0.0
-    # A degree of latitude, and half the circumference, on the sphere of the mean radius.
-    assert distance_m(0, 0, 1, 0) == pytest.approx(111_195.08, abs=0.01)
-    assert distance_m(0, 0, 0, 180) == pytest.approx(20_015_114.4, abs=0.1)
-    # Across the date line it is the short way round.
-    assert distance_m(0, 179.5, 0, -179.5) == pytest.approx(111_195.08, abs=0.01)

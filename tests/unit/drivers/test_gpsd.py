@@ -15,7 +15,7 @@ import pytest
 
 from drivers.boards.pi import PiBoard
 from drivers.gpsd import Gpsd, GpsdOptions, distance_m, parse_report, report_position
-from drivers.hardware.socket_lines import SocketLines
+from drivers.hardware.lines import SocketLines
 from drivers.interface import BoardError, LineStream, Measurement, Position, ReadError
 from tests.unit.drivers.nmea import second, second_without_fix
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
-from drivers.driver_type import Nameplate, OptionError
-from drivers.hardware.iio_sysfs import SysfsIio
+from drivers.driver_type import OptionError
+from drivers.hardware.sysfs import SysfsIio
 from drivers.iio import TYPE, IioChannel, IioOptions, IioSensor, Stem, find_device
 from drivers.interface import BoardError, Channel, IioDevice, ReadError
 from tests.support.masts import SECOND_NS, fitted, simulated
@@ -88,17 +88,11 @@ def test_a_code_at_the_end_of_the_converter_is_over_range(
     assert sensor.read()[0].reasons == reasons
 
 
-def test_a_dht11(kernel: Kernel) -> None:
-    kernel.add(
-        "iio:device3", "dht11", "humidity_sensor", in_temp_input="-6300", in_humidityrelative_input="42100"
-    )
-    sensor = kernel.sensor("dht11", *DHT)
-    sensor.start()
-    temperature, humidity = sensor.read()
-    assert [temperature.value, humidity.value] == pytest.approx([-6.3, 42.1])
-
-
-def test_a_bmp280_and_a_scd4x(kernel: Kernel) -> None:
+def test_chips_with_the_quantity_itself_and_with_a_code(kernel: Kernel) -> None:
+    kernel.add("iio:device3", "bme280", "1-0077", in_temp_input="-6300", in_humidityrelative_input="42100")
+    both = kernel.sensor("bme280", *DHT)
+    both.start()
+    assert [each.value for each in both.read()] == pytest.approx([-6.3, 42.1])
     kernel.add("iio:device0", "bmp280", "1-0076", in_pressure_input="79.327402343", in_temp_input="12340")
     kernel.add(
         "iio:device1", "scd4x", "1-0062", in_concentration_co2_raw="431", in_concentration_co2_scale="0.0001"
@@ -175,10 +169,10 @@ def test_which_of_several(kernel: Kernel) -> None:
 def test_a_device_that_is_not_there_lists_those_that_are(kernel: Kernel, tmp_path: Path) -> None:
     ads1015(kernel, "0")
     with pytest.raises(BoardError) as caught:
-        kernel.sensor("dht11", *DHT).start()
+        kernel.sensor("bmp280", *DHT).start()
     assert str(caught.value) == (
-        "the kernel has no IIO device named 'dht11'; there are ads1015:"
-        " on a Raspberry Pi dtoverlay=dht11,gpiopin=4 in config.txt loads its driver"
+        "the kernel has no IIO device named 'bmp280'; there are ads1015:"
+        " on a Raspberry Pi dtoverlay=i2c-sensor,bmp280 in config.txt loads its driver"
     )
     with pytest.raises(BoardError, match="there are no others"):
         find_device(SysfsIio(tmp_path / "no such directory"), "ads1015", None)
@@ -200,7 +194,7 @@ class Failing(SysfsIio):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (errno.EIO, r"dht11 in_temp_input: the sensor's answer could not be decoded"),
+        (errno.EIO, r"bme280 in_temp_input: the sensor's answer could not be decoded"),
         (errno.ETIMEDOUT, r"the sensor didn't answer \(Connection timed out\): check its wiring"),
         (errno.EACCES, "this user may not read it"),
         (errno.EBUSY, "another program has the device's buffer enabled"),
@@ -211,10 +205,10 @@ class Failing(SysfsIio):
 def test_an_error_of_the_kernel_is_a_read_error_and_the_next_read_tries_again(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch, code: int, message: str
 ) -> None:
-    kernel.add("iio:device0", "dht11", "dht", in_temp_input="21000", in_humidityrelative_input="50000")
+    kernel.add("iio:device0", "bme280", "1-0076", in_temp_input="21000", in_humidityrelative_input="50000")
     iio = Failing(kernel.root)
     monkeypatch.setattr(kernel, "iio", lambda: iio)
-    sensor = kernel.sensor("dht11", *DHT)
+    sensor = kernel.sensor("bme280", *DHT)
     sensor.start()
     iio.code = code
     with pytest.raises(ReadError, match=message):
@@ -247,9 +241,9 @@ def test_a_module_loaded_again_gives_another_number_and_the_sensor_is_found_agai
 
 
 def test_a_read_that_blocks_holds_no_other_sensor(kernel: Kernel) -> None:
-    device = kernel.add("iio:device0", "dht11", "dht", in_humidityrelative_input="50000")
+    device = kernel.add("iio:device0", "bme280", "1-0076", in_humidityrelative_input="50000")
     (device / "in_temp_input").touch()
-    sensor = kernel.sensor("dht11", *DHT)
+    sensor = kernel.sensor("bme280", *DHT)
     sensor.start()
     (device / "in_temp_input").unlink()
     # A pipe blocks its reader in the kernel, as a driver does that waits for its sensor.
@@ -284,20 +278,22 @@ def test_what_cannot_be_made_of_an_attribute(channel: IioChannel, key: tuple[str
     assert caught.value.message.startswith(message)
 
 
-def test_no_channel_one_twice_and_one_that_is_summed_up() -> None:
+def test_no_channel_one_twice_one_that_is_summed_up_and_a_chip_with_a_driver_of_its_own() -> None:
     with pytest.raises(OptionError, match=r"channels\.0\.quantity: energy is summed up"):
         TYPE.settle(IioOptions("ads1015", (measured("energy", "in_voltage0", slope=1.0),)), None)
+    with pytest.raises(OptionError, match='device: a dht11 is read by driver = "dht11"'):
+        TYPE.settle(IioOptions("dht11", DHT), None)
     with pytest.raises(OptionError, match="channels: must have one table for each quantity"):
         TYPE.settle(IioOptions("ads1015", ()), None)
     with pytest.raises(OptionError, match=r"channels\.1\.quantity: there is another temperature"):
-        TYPE.settle(IioOptions("dht11", (DHT[0], measured("temperature", "in_temp1"))), None)
+        TYPE.settle(IioOptions("sht3x", (DHT[0], measured("temperature", "in_temp1"))), None)
 
 
 def test_ranges_are_the_configs_or_what_occurs() -> None:
     ranges = {
         channel.quantity: (channel.lower, channel.upper)
         for channel in TYPE.channels_of(
-            IioOptions("dht11", (measured("temperature", "in_temp", min=0.0), DHT[1]))
+            IioOptions("bme280", (measured("temperature", "in_temp", min=0.0), DHT[1]))
         )
     }
     assert ranges == {"temperature": (0.0, 60.0), "humidity": (0.0, 105.0)}
@@ -309,16 +305,12 @@ def test_any_quantity_of_the_config_has_its_unit_and_range() -> None:
     assert TYPE.channels_of(options) == (Channel("water_level", "m", "V", -1.0, 12.0),)
 
 
-def test_two_sensors_on_one_attribute_clash_and_a_fast_dht11_is_warned_of() -> None:
+def test_two_sensors_on_one_attribute_clash() -> None:
     [one] = TYPE.claims(IioOptions("ads1015", (BARO,)))
     [raw] = TYPE.claims(IioOptions("ads1015", (measured("irradiance", "in_voltage0_raw", slope=1.0),)))
     [other] = TYPE.claims(IioOptions("ads1015", (BARO,), "1-0049"))
     assert one.clashes(raw)
     assert not one.clashes(other)
-    assert [each.key for each in TYPE.concerns(IioOptions("dht11", DHT), Nameplate(interval_s=1.0))] == [
-        ("interval_s",)
-    ]
-    assert not list(TYPE.concerns(IioOptions("dht11", DHT), Nameplate(interval_s=2.0)))
 
 
 def test_stems() -> None:

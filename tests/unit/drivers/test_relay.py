@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from drivers.boards.pi import PiBoard
-from drivers.boards.registry import open_board
-from drivers.boards.simulated import SimulatedOptions
+from drivers.boards.registry import SimulatedOptions, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError
 from drivers.relay import Relay, RelayOptions

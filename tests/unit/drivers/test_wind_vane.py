@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from drivers.ads1115 import FULL_SCALE_V, AdcOptions
 from drivers.driver_type import Nameplate, OptionError
-from drivers.emulation.faults import Fault
+from drivers.emulation.environment import Fault
 from drivers.interface import FittedSensor, Measurement, ReadError
 from drivers.wind_vane import (
     TYPE,

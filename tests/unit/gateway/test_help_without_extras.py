@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from gateway.cli import COMMANDS
-from spark_jobs.registry import COMMANDS as JOBS
+from spark_jobs.platform.registry import COMMANDS as JOBS
 
 ROOT = Path(__file__).parents[3]
 NEEDY = [name for name, command in COMMANDS.items() if command.needs]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
 
-from spark_jobs.errors import JobError
+from spark_jobs.platform.errors import JobError
 from spark_jobs.sinks.delta import FencedError
 from spark_jobs.streaming.query import fault_of
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame
 
-from spark_jobs.errors import JobError
-from spark_jobs.kafka_access import KafkaAccessError, refusal_in
-from spark_jobs.settings import parse_run
+from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.kafka_access import KafkaAccessError, refusal_in
+from spark_jobs.platform.settings import parse_run
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.streaming.supervisor import Supervised, reason_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.settings import parse_command, parse_run
+from spark_jobs.platform.settings import parse_command, parse_run
 
 _PROJECT = Path(__file__).resolve().parents[3]
 _MANIFESTS = _PROJECT / "systemd" / "container" / "kubernetes.yaml"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import parser_of
-from spark_jobs.settings import parse_command, parse_run
+from spark_jobs.platform.settings import parse_command, parse_run
 
 _SYSTEMD = Path(__file__).resolve().parents[3] / "systemd"
 _UNITS = sorted(path.name for path in _SYSTEMD.glob("fieldgate*.*") if path.suffix in (".service", ".timer"))

@@ -247,10 +247,7 @@ def test_no_repr_and_no_problem_shows_a_secret(tmp_path: Path) -> None:
     config = load(path)
     assert isinstance(config.lake.storage.secret_key, Secret)
     assert config.lake.storage.secret_key.reveal() == "hidden-three"
-    assert (
-        "hidden"
-        not in f"{config!r} {config} {config.kafka.login!r} {[config.lake.storage.access_key]}"
-    )
+    assert "hidden" not in f"{config!r} {config} {config.kafka.login!r} {[config.lake.storage.access_key]}"
     path.chmod(0o644)
     warnings = [str(each) for each in check(path)[1]]
     assert len(warnings) == 3

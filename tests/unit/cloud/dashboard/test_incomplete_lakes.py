@@ -13,14 +13,13 @@ from deltalake import DeltaTable, write_deltalake
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.lists import PAGES, read_lists
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views.drawn import draw
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import Request, draw, open_view
 from cloud.errors import CloudError
-from cloud.importing.command import run
-from cloud.masts.mast import details
-from cloud.masts.numbers import summary
-from cloud.masts.reading import Frame, LakeReader
-from spark_jobs import schemas
+from cloud.lake.mast import details
+from cloud.lake.numbers import summary
+from cloud.lake.reader import Frame, LakeReader
+from spark_jobs.platform import schemas
+from tests.support.commands import import_files as run
 from tests.support.fleet_lake import reader_of, write
 from tests.support.logger_files import MAPPING, file_in, lines, mapping_in
 
@@ -41,6 +40,10 @@ def test_lists_of_a_lake_without_some_tables_and_without_any(lake: Path, tmp_pat
         "Quarantine by reason": "The lake has no table quarantine yet; fieldgate jobs run ingest fills it.",
         "Quarantined payloads": "The lake has no table quarantine yet; fieldgate jobs run ingest fills it.",
     }
+    shutil.copytree(lake / "statistics", tmp_path / "bare" / "statistics")
+    bare = open_view(reader_of(tmp_path / "bare"), Request("mast-01"))
+    assert bare.mast.missing[0].startswith("The lake has no table channels yet")
+    assert isinstance(draw(bare, "pair"), str)
     (tmp_path / "empty").mkdir()
     empty = words_of(reader_of(tmp_path / "empty"))
     assert list(empty) == [name for cards in PAGES.values() for name in cards]

@@ -11,7 +11,7 @@ import pytest
 from cloud.dashboard import live
 from cloud.dashboard.live import LiveReadings
 from cloud.errors import CloudError
-from cloud.kafka.tail import Tail
+from cloud.kafka.topic_scan import Tail
 from cloud.wire.reading_records import Reading
 from tests.support.servers import eventually
 

@@ -12,15 +12,14 @@ from deltalake import DeltaTable
 
 from cloud.config import DashboardUser
 from cloud.dashboard.audience import Audience
+from cloud.dashboard.charts import VALUE, marked, series as drawn_series
 from cloud.dashboard.marks import MarkBook, of_channel
-from cloud.dashboard.over_time import VALUE, marked, series as drawn_series
-from cloud.dashboard.views.drawn import draw
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import Request, draw, open_view
 from cloud.errors import CloudError
 from cloud.lake.cleaning import marks
-from cloud.masts.mast import DAY_MS
-from cloud.masts.numbers import series, summary
-from cloud.masts.reading import LakeReader
+from cloud.lake.mast import DAY_MS
+from cloud.lake.numbers import series, summary
+from cloud.lake.reader import LakeReader
 from tests.support.fleet_lake import write_fleet
 
 CUP, TWIN = "cup-50m-a.wind_speed", "cup-50m-b.wind_speed"

@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from cloud.dashboard import over_time
+from cloud.dashboard import charts
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views.drawn import draw
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import Request, draw, open_view
 from cloud.errors import CloudError
-from cloud.masts.mast import DAY_MS
-from cloud.masts.numbers import CHARTS, View, series, subject, summary, weibull
-from cloud.masts.reading import LakeReader
+from cloud.lake.mast import DAY_MS
+from cloud.lake.numbers import CHARTS, View, series, subject, summary, weibull
+from cloud.lake.reader import LakeReader
 from tests.support.fleet_lake import reader_of, write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)
@@ -94,8 +93,8 @@ def test_a_gap_is_a_gap_and_a_zoom_shows_each_interval(lake: Path, view: View) -
     assert len(made.rows) == 144
     assert [value is None for value in made.column("value")] == list(np.isnan(expected))
     assert 10 < np.isnan(expected).sum() < 144
-    drawn = over_time.series(
-        made, CUP, "m/s", begin, begin + DAY_MS, is_direction=False, bands=over_time.marked([], 0)
+    drawn = charts.series(
+        made, CUP, "m/s", begin, begin + DAY_MS, is_direction=False, bands=charts.marked([], 0)
     )
     mean = drawn["series"][2]
     assert mean["connectNulls"] is False
@@ -124,9 +123,12 @@ def test_weibull_by_the_first_and_third_moment(k: float) -> None:
     assert weibull(mean, cube) == pytest.approx((8.0, k), rel=1e-9)
 
 
-def test_weibull_of_nothing_or_a_constant_is_none() -> None:
-    assert weibull(None, None) is None
-    assert weibull(5.0, 125.0) is None
+@pytest.mark.parametrize(
+    ("mean", "cube"), [(None, None), (5.0, 125.0), (0.1, -0.02), (-0.1, 0.02)],
+    ids=["nothing", "a constant", "a mean cube below 0", "a mean below 0"],
+)  # fmt: skip
+def test_weibull_of_what_has_no_distribution_is_none(mean: float | None, cube: float | None) -> None:
+    assert weibull(mean, cube) is None
 
 
 def test_distribution_turbulence_and_recovery(lake: Path, view: View) -> None:
@@ -165,22 +167,6 @@ def test_the_fleet(reader: LakeReader) -> None:
     assert fleet.counts() == {"online": 2, "silent": 0, "offline": 1, "unknown": 0}
 
 
-def test_a_lake_without_most_tables_shows_what_it_has(lake: Path, tmp_path: Path) -> None:
-    shutil.copytree(lake / "statistics", tmp_path / "lake" / "statistics")
-    (tmp_path / "lake" / "presence" / "_delta_log").mkdir(parents=True)
-    (tmp_path / "lake" / "presence" / "_delta_log" / f"{0:020d}.json").write_text('{"commitInfo":')
-    reader = reader_of(tmp_path / "lake")
-    fleet = FleetReader(reader, NOTHING_LIVE).read()
-    assert [mast["gateway"] for mast in fleet.masts] == ["mast-01", "mast-02", "mast-03"]
-    assert any("no table sites yet; fieldgate jobs run ingest fills it" in each for each in fleet.missing)
-    view = open_view(reader, Request("mast-01"))
-    assert view.mast.missing[0].startswith("The lake has no table channels yet")
-    assert isinstance(draw(view, "wind-rose"), dict)
-    assert "mast" in str(draw(view, "turbulence"))
-    assert isinstance(draw(view, "pair"), str)
-    assert summary(view).dicts()[0]["alpha"] is None
-
-
 def test_a_late_correction_is_in_the_next_answer(lake: Path, tmp_path: Path) -> None:
     shutil.copytree(lake, tmp_path / "lake")
     reader = reader_of(tmp_path / "lake")
@@ -213,8 +199,3 @@ def test_a_hostile_channel_is_a_text_to_sql(view: View) -> None:
     assert set(made.column("value")) == {None}
     with pytest.raises(duckdb.Error):
         view.held.read("SELECT no_such_column FROM statistics")
-
-
-def test_weibull_of_a_sensor_with_an_offset_is_none() -> None:
-    assert weibull(0.1, -0.02) is None
-    assert weibull(-0.1, 0.02) is None

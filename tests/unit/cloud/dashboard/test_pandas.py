@@ -15,11 +15,11 @@ from deltalake import DeltaTable
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.lists import link_of_row, read_lists
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views.request import Request, open_view
-from cloud.masts.mast import details
-from cloud.masts.numbers import CHARTS, View, summary
-from cloud.masts.reading import Frame, LakeReader
-from spark_jobs import schemas
+from cloud.dashboard.views import Request, open_view
+from cloud.lake.mast import details
+from cloud.lake.numbers import CHARTS, View, summary
+from cloud.lake.reader import Frame, LakeReader
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write, write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cloud.dashboard.views.drawn import draw
-from cloud.dashboard.views.request import Request, open_view
-from cloud.masts.numbers import rain, series
-from cloud.masts.reading import Frame, LakeReader
-from spark_jobs import schemas
+from cloud.dashboard.views import Request, draw, open_view
+from cloud.lake.numbers import rain, series
+from cloud.lake.reader import Frame, LakeReader
+from spark_jobs.platform import schemas
 from tests.support.fleet_lake import reader_of, write
 
 OFFSET = pd.Timedelta(minutes=345)

@@ -12,13 +12,11 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from cloud.dashboard.report.figures import HELD, Month
+from cloud.dashboard.report.page import read_report, write_page
 from cloud.dashboard.server import mast_csv
-from cloud.dashboard.views.drawn import draw
-from cloud.dashboard.views.request import Request, open_view
-from cloud.masts.numbers import CHARTS
-from cloud.report.figures import HELD
-from cloud.report.month import Month
-from cloud.report.page import read_report, write_page
+from cloud.dashboard.views import Request, draw, open_view
+from cloud.lake.numbers import CHARTS
 from tests.support.fleet_lake import reader_of
 
 NOW_MS = int(datetime(2026, 11, 21, tzinfo=UTC).timestamp() * 1000)

@@ -16,13 +16,19 @@ from deltalake import DeltaTable
 from cloud.dashboard import fleet_page, lists
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views.drawn import draw, draw_series
-from cloud.dashboard.views.empty import NO_ROWS, why_no_numbers
-from cloud.dashboard.views.figures import of_series, of_sites
-from cloud.dashboard.views.request import Request, open_view
+from cloud.dashboard.views import (
+    NO_ROWS,
+    Request,
+    draw,
+    draw_series,
+    of_series,
+    of_sites,
+    open_view,
+    why_no_numbers,
+)
 from cloud.errors import CloudError
-from cloud.masts.mast import details
-from cloud.masts.numbers import CHARTS, MEASURED_BY, View, series, summary
+from cloud.lake.mast import details
+from cloud.lake.numbers import CHARTS, MEASURED_BY, View, series, summary
 from drivers.registry import driver_type
 from tests.support.fleet_lake import reader_of
 

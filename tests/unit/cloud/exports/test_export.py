@@ -6,7 +6,6 @@ import csv
 import json
 import shutil
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,18 +17,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings, strategies as st
 
-from cloud.exports.columns import Column, Export
-from cloud.exports.command import run
-from cloud.exports.files import CsvFile, Toa5File
-from cloud.importing.command import run as import_files
+from cloud.exports.files import Column, CsvFile, Export, Toa5File
 from cloud.importing.logger_file import read_rows
 from cloud.importing.mapping import load_mapping
 from cloud.lake.cleaning import Mark, add
+from cloud.lake.mast import Channel, Mast
 from cloud.lake.tables import open_lake
-from cloud.masts.mast import Channel, Mast
 from cloud.whole_files import whole_files
 from cloud.wire.bounds import MAX_NUMBER
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
+from tests.support.commands import export as run, import_files
 from tests.support.fleet_lake import write
 from tests.support.servers import shared_data
 
@@ -102,10 +99,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def asked_for(lake: Path, output: Path, form: str, *options: str, mast: str = "mast-07") -> list[str]:
+    """The command's words."""
+    return ["--lake", str(lake), "--mast", mast, "--format", form, "-o", str(output), *options]
+
+
 def exported(lake: Path, output: Path, form: str, *options: str, mast: str = "mast-07") -> Path:
     """Runs the command; the file."""
-    given = ["--lake", str(lake), "--mast", mast, "--format", form, "-o", str(output), *options]
-    assert run(given) == 0
+    assert run(asked_for(lake, output, form, *options, mast=mast)) == 0
     return output
 
 
@@ -299,21 +300,6 @@ def test_iea43_has_what_the_lake_knows_and_names_what_it_lacks(
     assert [each["serial_number"] for each in points[CUP]["sensor"]] == ["1"]
 
 
-@pytest.mark.skipif(
-    find_spec("brightwind") is None, reason="brightwind, which has the schema, isn't installed"
-)
-def test_iea43_is_valid_by_its_schema(lake: Path, tmp_path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    spec = find_spec("brightwind")
-    assert spec is not None
-    assert spec.origin is not None
-    schema = Path(spec.origin).parent / "demo_datasets" / "iea43_wra_data_model.schema_v1_2.json"
-    whole, _ = document_of(lake, tmp_path)
-    assert [
-        str(each) for each in jsonschema.Draft7Validator(json.loads(schema.read_text())).iter_errors(whole)
-    ] == []
-
-
 REQUIRED: Final = {
     "": {"author", "organisation", "date", "version", "measurement_location"},
     "measurement_location": {
@@ -347,16 +333,7 @@ def test_iea43_without_a_site_says_all_that_is_missing(
     write(
         tmp_path / "lake", schemas.CHANNELS, {"gateway": ["mast-08"], "channel": [CUP], "cal": ["aaaaaaaa"]}
     )
-    given = [
-        "--lake",
-        str(tmp_path / "lake"),
-        "--mast",
-        "mast-08",
-        "--format",
-        "iea43,csv",
-        "-o",
-        str(tmp_path / "o"),
-    ]
+    given = asked_for(tmp_path / "lake", tmp_path / "o", "iea43,csv", mast="mast-08")
     assert run(given) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -366,13 +343,13 @@ def test_iea43_without_a_site_says_all_that_is_missing(
     assert "leave it out for UTC" in capsys.readouterr().err
 
 
-def short(lake: Path, starts: list[datetime]) -> None:
-    """mast-08: one cup."""
+def short(lake: Path, starts: list[datetime], mast: str = "mast-08", **more: Any) -> None:
+    """A mast with a row of statistics at each time: one cup's, but for the columns in ``more``."""
     n = len(starts)
     write(lake, schemas.STATISTICS, {
-        "gateway": ["mast-08"] * n, "channel": [CUP] * n, "quantity": ["wind_speed"] * n, "unit": ["m/s"] * n,
+        "gateway": [mast] * n, "channel": [CUP] * n, "quantity": ["wind_speed"] * n, "unit": ["m/s"] * n,
         "interval_s": [600] * n, "date": [each.date() for each in starts], "interval_start": starts,
-        "avg": np.arange(1.0, n + 1), "count": [600] * n, "recovery": np.ones(n), "version": [1] * n,
+        "avg": np.arange(1.0, n + 1), "count": [600] * n, "recovery": np.ones(n), "version": [1] * n, **more,
     })  # fmt: skip
 
 
@@ -420,10 +397,9 @@ def test_readings_have_a_row_for_each_time(lake: Path, tmp_path: Path) -> None:
 def test_what_is_not_there_is_said_with_what_is(
     lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
-    asked = ["--lake", str(lake), "--mast", "mast-07", "--format", "csv", "-o", str(tmp_path / "m"), *options]
-    assert run(asked) == 1
+    assert run(asked_for(lake, tmp_path / "m", "csv", *options)) == 1
     said = capsys.readouterr()
-    assert said.err.startswith("error: ")
+    assert said.err.startswith("fieldgate: ")
     assert words in said.err
     assert said.out == ""
     assert list(tmp_path.iterdir()) == []
@@ -431,24 +407,22 @@ def test_what_is_not_there_is_said_with_what_is(
 
 def test_an_unknown_format_is_wrong_usage(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        run(["--lake", str(lake), "--mast", "mast-07", "--format", "csv,xls", "-o", "x"])
+        run(asked_for(lake, Path("x"), "csv,xls"))
     assert "'xls' is none of csv, toa5, parquet, iea43" in capsys.readouterr().err
 
 
 def test_two_units_are_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     starts = [T0 + timedelta(minutes=10 * at) for at in range(6)]
-    write(tmp_path / "lake", schemas.STATISTICS, {
-        "gateway": ["mast-09"] * 6, "channel": ["soil.moisture"] * 6, "quantity": ["moisture"] * 6,
-        "unit": [None, "V", "V", "mV", "mV", "mV"], "interval_s": [600] * 6, "date": [T0.date()] * 6,
-        "interval_start": starts, "avg": np.array([np.nan, 1.0, 1.0, 1000.0, 1000.0, 1000.0]),
-        "count": [0, *[600] * 5], "recovery": [0.0, *[1.0] * 5], "version": [1] * 6,
-    })  # fmt: skip
+    short(
+        tmp_path / "lake", starts, "mast-09", channel=["soil.moisture"] * 6, quantity=["moisture"] * 6,
+        unit=[None, "V", "V", "mV", "mV", "mV"], count=[0, *[600] * 5], recovery=[0.0, *[1.0] * 5],
+        avg=np.array([np.nan, 1.0, 1.0, 1000.0, 1000.0, 1000.0]),
+    )  # fmt: skip
     output = tmp_path / "m.csv"
-    asked = ["--lake", str(tmp_path / "lake"), "--mast", "mast-09", "--format", "csv", "-o", str(output)]
-    assert run(asked) == 1
+    assert run(asked_for(tmp_path / "lake", output, "csv", mast="mast-09")) == 1
     said = capsys.readouterr().err
     assert said.startswith(
-        "error: soil.moisture is in V from 2026-05-28 00:10, in mV from 2026-05-28 00:30 UTC"
+        "fieldgate: soil.moisture is in V from 2026-05-28 00:10, in mV from 2026-05-28 00:30 UTC"
     )
     assert not output.exists()
     exported(tmp_path / "lake", output, "csv", "--from", "2026-05-28T00:30", mast="mast-09")
@@ -460,11 +434,7 @@ def test_two_units_are_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("unit", ['=HYPERLINK("http://x")', "\t=1+1"])
 def test_what_a_spreadsheet_would_take_for_a_formula_is_text(tmp_path: Path, unit: str) -> None:
-    write(tmp_path / "lake", schemas.STATISTICS, {
-        "gateway": ["mast-09"], "channel": ["-x.moisture"], "quantity": ["moisture"], "unit": [unit],
-        "interval_s": [600], "date": [T0.date()], "interval_start": [T0], "avg": np.array([1.0]),
-        "count": [600], "recovery": [1.0], "version": [1],
-    })  # fmt: skip
+    short(tmp_path / "lake", [T0], "mast-09", channel=["-x.moisture"], quantity=["moisture"], unit=[unit])
     exported(tmp_path / "lake", tmp_path / "m.csv", "csv", mast="mast-09")
     with (tmp_path / "m.columns.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -484,7 +454,7 @@ def test_a_file_is_replaced_only_on_request_and_as_a_whole(
     lake, output = tmp_path / "lake", tmp_path / "m.csv"
     short(lake, [T0, T0 + timedelta(days=30)])
     output.write_text("mine")
-    asked = ["--lake", str(lake), "--mast", "mast-08", "--format", "csv", "-o", str(output)]
+    asked = asked_for(lake, output, "csv", mast="mast-08")
     assert run(asked) == 1
     assert "m.csv exists: --force replaces" in capsys.readouterr().err
     # The second month can't be read: nothing of the first stays.
@@ -577,7 +547,9 @@ def test_a_recorded_mast_is_what_its_file_has(tmp_path: Path) -> None:
     for column, source, scale in (
         ("cup-80m-n.wind_speed_avg", "Spd80mN", 1.0), ("cup-80m-n.wind_speed_sd", "Spd80mNStd", 1.0),
         ("cup-40m-n.wind_speed_max", "Spd40mNMax", 1.0), ("vane-78m.wind_direction_avg", "Dir78mS", 1.0),
-        ("baro.pressure_avg", "P2m", 0.1), ("rain.precipitation_sum", "PrcpTot", 1.0),
+        ("vane-78m.wind_direction_sd", "Dir78mSStd", 1.0), ("air.temperature_avg", "T2m", 1.0),
+        ("air.humidity_avg", "RH2m", 1.0), ("baro.pressure_avg", "P2m", 0.1),
+        ("rain.precipitation_sum", "PrcpTot", 1.0),
     ):  # fmt: skip
         assert there[column].to_numpy() == pytest.approx(given[source].to_numpy() * scale, abs=1e-12)
     back = read_back(tmp_path, tmp_path / "old-mast-80m.dat", "old-mast-80m")
@@ -588,11 +560,7 @@ def test_a_recorded_mast_is_what_its_file_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [[], ["--readings"]])
 def test_channels_that_differ_by_case_alone_keep_their_values(tmp_path: Path, options: list[str]) -> None:
     lake, names = tmp_path / "lake", ["A.wind_speed", "a.wind_speed"]
-    write(lake, schemas.STATISTICS, {
-        "gateway": ["mast-09"] * 2, "channel": names, "quantity": ["wind_speed"] * 2, "unit": ["m/s"] * 2,
-        "interval_s": [600] * 2, "date": [T0.date()] * 2, "interval_start": [T0] * 2,
-        "avg": np.array([1.0, 2.0]), "count": [600] * 2, "recovery": [1.0] * 2, "version": [1] * 2,
-    })  # fmt: skip
+    short(lake, [T0] * 2, "mast-09", channel=names)
     write(lake, schemas.READINGS, {
         "gateway": ["mast-09"] * 2, "channel": names, "time": [T0] * 2, "date": [T0.date()] * 2,
         "value": np.array([1.0, 2.0]), "quality": [1] * 2, "clock": ["synced"] * 2,

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from cloud.importing.command import run
 from cloud.importing.mapping import load_mapping
+from tests.support.commands import import_files as run
 from tests.support.known_loggers import FILES
 from tests.support.logger_files import asked, imported, mapping_in
 

@@ -16,10 +16,9 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.importing import tables
-from cloud.importing.command import run
 from cloud.importing.tables import Table
-from cloud.lake.tables import open_lake
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
+from tests.support.commands import import_files as run
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, SAMPLES, asked, file_in, imported, lines, mapping_in
 from tests.support.servers import shared_data
@@ -343,50 +342,13 @@ def test_the_estimate_of_mean_cubes_is_that_of_samples() -> None:
         assert estimate == pytest.approx((ten_minutes**3).mean(), rel=0.05)
 
 
-def test_ten_days_of_a_mast_are_what_pandas_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = shared_data("mast_10min_3months.csv.gz")
-    if path is None:
-        pytest.skip("no shared data: mast_10min_3months.csv.gz")
-    table = pd.read_csv(path).iloc[3000:4500]
-    part = tmp_path / "part.csv"
-    table.to_csv(part, index=False)
-    example = Path(__file__).parents[4] / "docs/examples/import.toml"
-    assert run(["--mapping", str(example), "--lake", str(tmp_path / "lake"), str(part)]) == 0
-    times = pd.to_datetime(table["Timestamp"]).dt.tz_localize("UTC")
-    with open_lake(tmp_path / "lake") as lake:
-        rows = lake.execute("FROM statistics WHERE count > 0").df()
-        rose = lake.execute(
-            "SELECT sector, intervals, mean_speed "
-            "FROM wind_rose('cup-80m-n.wind_speed', 'vane-78m.wind_direction')"
-        ).fetchall()
-    for channel, figure, column, scale in (
-        ("cup-80m-n.wind_speed", "avg", "Spd80mN", 1.0), ("cup-80m-n.wind_speed", "sd", "Spd80mNStd", 1.0),
-        ("cup-40m-n.wind_speed", "max", "Spd40mNMax", 1.0),
-        ("vane-78m.wind_direction", "sd", "Dir78mSStd", 1.0),
-        ("air.temperature", "avg", "T2m", 1.0), ("air.humidity", "avg", "RH2m", 1.0),
-        ("baro.pressure", "avg", "P2m", 0.1), ("rain.precipitation", "sum", "PrcpTot", 1.0),
-    ):  # fmt: skip
-        found = rows[rows["channel"] == channel].sort_values("interval_start")
-        assert found["interval_start"].tolist() == times.sort_values().tolist()
-        assert found[figure].to_numpy() == pytest.approx(table[column].to_numpy() * scale, abs=1e-12)
-    sector = ((table["Dir78mS"] + 15) % 360 // 30 * 30).to_numpy()
-    wanted = table.groupby(sector)["Spd80mN"].agg(["count", "mean"])
-    assert [(row[0], row[1]) for row in rose] == list(zip(wanted.index, wanted["count"], strict=True))
-    assert [row[2] for row in rose] == pytest.approx(wanted["mean"].to_numpy(), abs=1e-12)
-
-
 def test_the_pages_example_is_imported_as_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[4] / "docs/import.md").read_text()
     content, mapping, checked, said, *_ = re.findall(r"^```(?:csv|toml|text)\n(.*?)^```$", page, re.M | re.S)
     (tmp_path / "old.csv").write_text(content)
     (tmp_path / "old.toml").write_text(mapping)
-    options = [
-        "--mapping",
-        str(tmp_path / "old.toml"),
-        "--lake",
-        str(tmp_path / "lake"),
-        str(tmp_path / "old.csv"),
-    ]
+    mapping_file, lake, csv = (str(tmp_path / name) for name in ("old.toml", "lake", "old.csv"))
+    options = ["--mapping", mapping_file, "--lake", lake, csv]
     assert run([*options, "--check"]) == 0
     assert capsys.readouterr().out == checked
     assert run(options) == 0

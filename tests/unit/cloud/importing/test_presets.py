@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from cloud.importing.command import parser, run
-from cloud.importing.presets import described
+from cloud.importing.mapping import described
+from gateway.cli import parser_of
+from tests.support.commands import import_files as run
 from tests.support.known_loggers import FILES
 from tests.support.logger_files import asked, imported
 
@@ -31,7 +32,7 @@ def means(folder: Path) -> dict[str, list[Any]]:
 
 def test_each_preset_has_a_file() -> None:
     assert sorted(FILES) == list(described())
-    shown = " ".join(parser().format_help().split())
+    shown = " ".join(parser_of("import").format_help().split())
     assert all(f"{name}: {what}" in shown for name, what in described().items())
 
 

@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # no __all__
 
 from cloud.errors import CloudError
-from cloud.kafka import provision, users
+from cloud.kafka import provision
 from cloud.kafka.roles import Permission
+from cloud.operate import users
 
 
 class Silent:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.lake.checkpoints import Progress, read_progress
+from cloud.dashboard.behind import Progress, read_progress
 from cloud.lake.tables import LakeError
 
 KAFKA = {"mqtt.wind_speed": {"0": 7, "1": 5}, "mqtt.humidity": {"0": 0}}

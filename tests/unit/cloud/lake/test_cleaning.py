@@ -7,16 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from deltalake import DeltaTable
 
 from cloud.lake.cleaning import Mark, add, marks, read_csv, withdraw
-from cloud.lake.cleaning_command import run
-from cloud.lake.query import run as query
 from cloud.lake.tables import LakeError, Lakes, open_lake
-from spark_jobs import schemas
+from spark_jobs.platform import schemas
+from tests.support.commands import cleaning as run, query
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, file_in, imported, lines
 
@@ -153,17 +152,8 @@ def test_the_command(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_lake_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong: list[Any] = [
-        "--lake",
-        str(tmp_path / "none"),
-        "--mast",
-        "m",
-        "--sensor",
-        "s",
-        "--start",
-        "2026-05-28",
-    ]
-    assert run(["add", *wrong, "--reason", "iced"]) == 1
+    period = ["--mast", "m", "--sensor", "s", "--start", "2026-05-28", "--reason", "iced"]
+    assert run(["add", "--lake", str(tmp_path / "none"), *period]) == 1
     assert "no such directory" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 

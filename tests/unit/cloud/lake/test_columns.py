@@ -6,8 +6,8 @@ import pytest
 
 from cloud.lake.cleaning import SCHEMA
 from cloud.lake.tables import FILLED_BY, meanings
-from spark_jobs import schemas
-from spark_jobs.schemas import Table
+from spark_jobs.platform import schemas
+from spark_jobs.platform.schemas import Table
 
 TABLES = [
     table for table in vars(schemas).values() if isinstance(table, Table) and not table.name.startswith("_")

@@ -13,9 +13,9 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud.lake.query import run
-from spark_jobs import schemas
-from spark_jobs.schemas import Table
+from spark_jobs.platform import schemas
+from spark_jobs.platform.schemas import Table
+from tests.support.commands import query as run
 
 PROJECT: Final = Path(__file__).parents[4]
 PAGES: Final = ("docs/analyse.md", "docs/anomaly.md", "README.md")

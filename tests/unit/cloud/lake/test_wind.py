@@ -14,8 +14,8 @@ import pytest
 from deltalake import write_deltalake
 from hypothesis import given, strategies as st
 
-from cloud.lake.query import run
 from cloud.lake.tables import open_lake, open_lakes
+from tests.support.commands import query as run
 
 T0: Final = datetime(2026, 5, 28, tzinfo=UTC)
 STEP: Final = timedelta(minutes=10)
@@ -217,7 +217,7 @@ def test_an_error_names_what_is_wrong(
 ) -> None:
     assert run([sql.format(A=A, VANE=VANE), "--lake", str(lake)]) == 1
     printed = capsys.readouterr().err
-    assert printed.startswith("error: ")
+    assert printed.startswith("fieldgate: ")
     assert message in printed
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cloud.wire.fields import InvalidFields
 from cloud.wire.site_records import SITES_TOPIC, SiteRecord, encode_site, parse_site
-from spark_jobs.settings import TOPIC_PATTERN
+from spark_jobs.platform.settings import TOPIC_PATTERN
 
 RECORD = SiteRecord(
     gateway="mast-07",

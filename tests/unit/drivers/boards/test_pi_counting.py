@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import subprocess
@@ -18,11 +17,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from drivers.boards.pi import PiBoard, PiOptions
-from drivers.boards.registry import BOARDS
+from drivers.boards.pi import PiBoard
+from drivers.boards.registry import BOARDS, PiOptions
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions, fastest_hz
 from drivers.interface import BoardError, Diagnoses, ReadError
-from drivers.registry import driver_type
 from tests.unit.drivers.hardware.emulated_kernel import EmulatedKernel
 from tests.unit.drivers.hardware.patched_lgpio import ALERT, FALLING, PULL_UP, PatchedLgpio, patched_lgpio
 
@@ -297,32 +295,22 @@ def test_a_pin_that_another_program_has_is_a_board_error_with_a_remedy(lgpio: Pa
         by_callbacks(lgpio).cup().start()
 
 
-def test_auto_takes_the_kernel_where_it_numbers_edges(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_kernel_counts_unless_the_config_says_otherwise() -> None:
     board = PiBoard(BOARDS["raspberry-pi"](), EmulatedKernel())
     cup = HallAnemometer(board, HallAnemometerOptions(17, 0.765))
     assert cup.description() == {}
     cup.start()
     assert cup.description() == {"counted_by": "the kernel's interrupt count"}
-    assert caplog.records == []
 
 
-@pytest.mark.parametrize("kernel", [NO_CHIP, EmulatedKernel(old=True)])
-def test_auto_takes_rpi_gpio_where_it_must_and_logs_it(
-    kernel: EmulatedKernel, lgpio: PatchedLgpio, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("kernel", "message"), [(NO_CHIP, "no /dev/gpiochip"), (EmulatedKernel(old=True), '"rpi-gpio"')]
+)
+def test_a_kernel_that_counts_no_pulses_is_an_error_with_a_remedy(
+    kernel: EmulatedKernel, message: str
 ) -> None:
     cup = HallAnemometer(PiBoard(PiOptions(), kernel), HallAnemometerOptions(17, 0.765))
-    with caplog.at_level(logging.WARNING):
-        cup.start()
-    assert cup.description() == {"counted_by": "RPi.GPIO callbacks"}
-    assert [record.getMessage().split(" why=")[0] for record in caplog.records] == [
-        "event=gpio.callbacks pin=17"
-    ]
-    cup.stop()
-
-
-def test_the_kernel_alone_is_insisted_on() -> None:
-    cup = HallAnemometer(PiBoard(PiOptions("kernel"), NO_CHIP), HallAnemometerOptions(17, 0.765))
-    with pytest.raises(BoardError, match="no /dev/gpiochip"):
+    with pytest.raises(BoardError, match=message):
         cup.start()
 
 
@@ -331,7 +319,7 @@ def test_lgpios_import_neither_moves_the_process_nor_leaves_a_pipe(
 ) -> None:
     program = """
 import json, os
-from drivers.hardware.gpio_library import gpio_library
+from drivers.hardware.rpi_gpio import gpio_library
 gpio_library()
 print(json.dumps([os.getcwd(), os.listdir("."), os.environ["LG_WD"]]))
 """
@@ -348,11 +336,6 @@ print(json.dumps([os.getcwd(), os.listdir("."), os.environ["LG_WD"]]))
     assert (where, left) == (str(home), [])
     assert Path(pipes).parent == tmp_path
     assert not Path(pipes).exists()
-
-
-def test_a_pi_board_takes_its_options_from_the_configuration() -> None:
-    assert driver_type("hall-anemometer").make(PiBoard(), HallAnemometerOptions(17, 0.765)).accumulates
-    assert BOARDS["raspberry-pi"]() == PiOptions(counting="auto")
 
 
 def test_pulses_are_divided_by_a_time_that_no_time_server_slews(monkeypatch: pytest.MonkeyPatch) -> None:

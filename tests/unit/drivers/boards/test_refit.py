@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from drivers.boards.pi import PiBoard
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError, Driver, FittedSensor
 from drivers.registry import driver_type
@@ -93,7 +92,3 @@ def test_a_replayed_file_has_no_columns_for_sensors_that_come_later(tmp_path: Pa
     cup = started(board, other)
     pass_time(board, 3)
     assert cup.read()[0].value == pytest.approx(8, abs=0.5)
-
-
-def test_a_real_board_needs_nothing() -> None:
-    assert PiBoard().refit([CUP, TWIN])() is None

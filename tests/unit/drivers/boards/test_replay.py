@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.boards.replay import ReplayColumn
+from drivers.boards.registry import ReplayColumn
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import NRG_COLUMNS, NRG_CUP, NRG_MAST, SECOND_NS, Sample, fitted, replayed, sample
 from tests.support.nrg_csv import write_nrg_csv
@@ -114,12 +114,6 @@ def test_an_incomplete_last_period_is_not_sampled(tmp_path: Path) -> None:
     assert [one.value for one in samples] == [0.765 * 3 + 0.35]
 
 
-def test_at_rest_zero_is_the_default(tmp_path: Path) -> None:
-    cup = fitted("cup", "hall-anemometer", pin=17, slope=0.765, offset=0.35)
-    samples = sample(replayed(write(tmp_path, CUP_ROWS), [cup], {"cup": "v"}), [cup])["cup"]
-    assert samples[1].value == 0.0
-
-
 BARO = fitted("baro", "bp20")
 DHT = fitted("dht", "dht11", pin=4)
 
@@ -221,7 +215,3 @@ def test_a_figure_that_is_finite_only_before_it_is_scaled_is_refused(tmp_path: P
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BoardError, match=r"nowhere\.csv: can't be read: No such file"):
         replayed(tmp_path / "nowhere.csv", [BARO], {"baro": "p"})
-
-
-def test_columns_of_sensors_that_arent_fitted_do_no_harm(tmp_path: Path) -> None:
-    replayed(write(tmp_path, CUP_ROWS), [CUP], {"cup": "v", "other": "w"})

@@ -17,13 +17,13 @@ import pytest
 
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import Reading
-from drivers.boards.replay import ReplayColumn
+from drivers.boards.registry import ReplayColumn
 from drivers.generic.modbus import ModbusRegister
 from drivers.iio import IioChannel
 from drivers.interface import FittedSensor
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences

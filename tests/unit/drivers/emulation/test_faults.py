@@ -10,7 +10,7 @@ import pytest
 
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.board import EmulatedBoard
-from drivers.emulation.faults import Fault, Faults
+from drivers.emulation.environment import Fault, Faults
 from drivers.interface import ChecksumError, FittedSensor, ReadError
 from tests.support.masts import AS_FAST_AS_POSSIBLE, SECOND_NS, Sample, fitted, sample
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from drivers.emulation.gpio import EmulatedCounter, PulseTrain, pulse_frequency_hz
+from drivers.emulation.parts import EmulatedCounter, PulseTrain, pulse_frequency_hz
 from drivers.hall_anemometer import HallAnemometer, HallAnemometerOptions
 from drivers.interface import BoardError, ReadError
 from tests.support.masts import SECOND_NS
@@ -74,31 +74,6 @@ class Bench:
 
     def monotonic(self) -> float:
         return self.seconds
-
-
-def test_a_reading_divides_by_the_measured_time_not_the_configured_one() -> None:
-    bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
-    bench.cup.start()
-    bench.pins[17].fall(9)
-    bench.seconds = 1.0
-    assert bench.cup.read()[0].raw == 9.0
-    bench.pins[17].fall(9)
-    bench.seconds = 1.75
-    reading = bench.cup.read()[0]
-    assert (reading.raw, reading.value) == (12.0, 0.765 * 12.0 + 0.35)
-
-
-def test_pulses_before_start_and_after_stop_dont_count() -> None:
-    bench = Bench(HallAnemometerOptions(17, 0.765, 0.35))
-    bench.cup.start()
-    bench.pins[17].fall(5)
-    bench.cup.stop()
-    assert bench.pins == {}
-    bench.seconds = 3.0
-    bench.cup.start()
-    bench.pins[17].fall(4)
-    bench.seconds = 4.0
-    assert bench.cup.read()[0].raw == 4.0
 
 
 def test_no_time_passed_is_a_read_error_that_loses_no_pulse() -> None:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from drivers.emulation.stepped_clock import SteppedClock
+from tests.support.servers import eventually
 
 S = 1_000_000_000
 START = 1_700_000_000 * S
 FAST = 1e9
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        threading.Event().wait(0.001)
 
 
 def clock_of(end_s: int | None = 100, speed: float = FAST) -> tuple[SteppedClock, list[tuple[int, int]]]:
@@ -88,16 +81,6 @@ def test_an_instant_already_there_comes_at_once() -> None:
     assert crossed == []
 
 
-def test_a_leaving_sampler_lets_the_others_go_on() -> None:
-    clock, _ = clock_of()
-    clock.join()
-    clock.join()
-    waiter = Waiter(clock, 2)
-    eventually(lambda: len(clock._waiting) == 1)
-    clock.leave()
-    assert waiter.ended() is True
-
-
 def test_a_sampler_that_joins_while_time_is_paced_is_waited_for() -> None:
     clock, crossed = clock_of(end_s=None, speed=10.0)
     clock.join()
@@ -157,13 +140,6 @@ def test_the_end_of_the_world() -> None:
     assert not clock.covers(START + 9 * S, START + 11 * S)
     assert clock.wait_until(START + 10 * S)
     assert not clock.wait_until(START + 10 * S + 1)
-    clock.leave()
-
-
-def test_a_world_without_end_covers_everything() -> None:
-    clock, _ = clock_of(end_s=None)
-    assert clock.covers(START, START + 10**9 * S)
-    clock.join()
     clock.leave()
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.ads1115 import FULL_SCALE_V, AdcOptions
 from drivers.driver_type import Nameplate, OptionError
-from drivers.emulation.faults import Fault
+from drivers.emulation.environment import Fault
 from drivers.generic.analog import (
     TYPE,
     Analog,

@@ -18,21 +18,26 @@ from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.boards.pi import PiBoard
 from drivers.boards.registry import BOARDS, open_board
 from drivers.driver_type import Nameplate, OptionError
-from drivers.emulation.faults import Fault
-from drivers.generic.modbus import TYPE, Modbus, ModbusOptions, ModbusRegister, claims, concerns, number_of
-from drivers.generic.modbus_port import ModbusPort
-from drivers.generic.modbus_registers import (
+from drivers.emulation.environment import Fault
+from drivers.generic.modbus import (
+    TYPE,
     Block,
+    Modbus,
+    ModbusOptions,
+    ModbusRegister,
     RegisterType,
     WordOrder,
+    claims,
+    concerns,
     decode,
     encode,
     is_missing,
     limits,
+    number_of,
     plan,
     width,
 )
-from drivers.interface import BoardError, ChecksumError, ReadError, SilentError
+from drivers.interface import BoardError, ChecksumError, ModbusPort, ReadError, SilentError
 from tests.support.masts import AS_FAST_AS_POSSIBLE, SECOND_NS, fitted, replayed, simulated
 from tests.support.modbus_simulator import Cable, simulated as simulator
 

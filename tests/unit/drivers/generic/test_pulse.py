@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.driver_type import Nameplate, OptionError
-from drivers.emulation.faults import Fault
+from drivers.emulation.environment import Fault
 from drivers.generic.pulse import TYPE, Pulse, PulseOptions, debounced
 from drivers.interface import Board, BoardError, Channel, Edges, ReadError
 from tests.support.masts import fitted, replayed, sample

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.driver_type import OptionError
 from drivers.emulation.board import EmulatedW1
-from drivers.emulation.faults import Fault
+from drivers.emulation.environment import Fault
 from drivers.generic.w1 import (
     TYPE,
     W1Options,
@@ -23,7 +23,7 @@ from drivers.generic.w1 import (
     scratchpad_with,
     temperature_c,
 )
-from drivers.hardware.w1_sysfs import SysfsW1
+from drivers.hardware.sysfs import SysfsW1
 from drivers.interface import Board, BoardError, ChecksumError, ReadError
 from tests.support.masts import fitted, replayed, sample, ten_minute_values
 from tests.unit.drivers.emulation.test_faults import run

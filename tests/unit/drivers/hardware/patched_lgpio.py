@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from drivers.hardware.gpio_library import gpio_library
+from drivers.hardware.rpi_gpio import gpio_library
 
 REPORT: Final = struct.Struct("QBBBBI")
 INPUT, ALERT, PULL_UP, FALLING = 0x100, 0x400, 0x20, 2

@@ -15,7 +15,7 @@ import pytest
 from drivers.boards.registry import BOARDS, open_board
 from drivers.dht11 import Dht11, Dht11Options
 from drivers.emulation.board import dht11_frame, frame_edges
-from drivers.hardware.dht_line import DhtLine
+from drivers.hardware.lines import DhtLine
 from drivers.interface import BoardError, ReadError
 from tests.support.servers import eventually
 
@@ -159,7 +159,7 @@ def test_a_process_that_was_killed_between_two_reads_is_started_again(lines: lis
 
 GATEWAY = """
 import sys
-from drivers.hardware.dht_line import DhtLine
+from drivers.hardware.lines import DhtLine
 line = DhtLine(4)
 line.open()
 print(line.pid, flush=True)

@@ -15,10 +15,9 @@ from hypothesis import given, strategies as st
 from pymodbus.framer import FramerRTU
 
 from drivers.boards.pi import PiBoard
-from drivers.emulation.modbus import EmulatedModbus, crc16, respond
-from drivers.generic.modbus_port import ByteStream, ModbusPort
+from drivers.emulation.parts import EmulatedModbus, crc16, respond
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines, open_port, rtu_frames
-from drivers.interface import ChecksumError, ReadError, SilentError
+from drivers.interface import ByteStream, ChecksumError, ModbusPort, ReadError, SilentError
 from tests.support.modbus_simulator import UNIT, Cable, simulated
 
 SHORT_S = 0.3

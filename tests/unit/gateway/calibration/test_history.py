@@ -265,7 +265,7 @@ def test_a_file_that_is_damaged_is_set_aside_and_the_history_begins_again(
     daemon.after(60)
     with caplog.at_level(logging.WARNING):
         (published,) = daemon.start(A)
-    assert caplog.text.count("event=calibrations.unreadable") == 1
+    assert caplog.text.count("event=history.unreadable") == 1
     assert spans(published) == [(60, None)]
     assert daemon.path.with_name("outbox.db.channels.damaged").read_text() == bad
     assert read_history(daemon.path) == (published,)

@@ -15,7 +15,7 @@ from cloud.wire.reading_records import encode_reading, parse_reading
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.calibration.record import configured, expiry_reasons
-from gateway.clock.repair import repaired
+from gateway.clock.hold import repaired
 from gateway.config import SensorConfig, check, load
 from gateway.config.calibration import accuracy_of, expiry_date
 from gateway.config.values import Accuracy, accuracy

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from drivers.gpsd import WATCH
-from drivers.hardware.socket_lines import SocketLines
+from drivers.hardware.lines import SocketLines
 from drivers.interface import ReadError
-from gateway.clock.gps_time import FIRST_NTP_MS, UNCERTAIN_MS, GpsTime, receivers_of
-from gateway.clock.manual_time import ManualTime
+from gateway.clock.given_time import FIRST_NTP_MS, UNCERTAIN_MS, GpsTime, ManualTime, receivers_of
 from gateway.clock.system_clock import since_boot_ns
 from gateway.config import load
 from tests.support.config import PLACE, baro, config_text, sensor, write_config

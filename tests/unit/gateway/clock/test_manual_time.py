@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from gateway.clock.manual_time import SLOWEST_MS, ManualTime
+from gateway.clock.given_time import SLOWEST_MS, ManualTime
 from gateway.status import StatusSource
 from gateway.status.tokens import Gate
 from tests.support import status_page

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloud.wire.reading_records import Reading, encode_reading, parse_reading
-from gateway.clock.repair import boot_of, mark_unsynced, repaired, unmarked
+from gateway.clock.hold import boot_of, mark_unsynced, repaired, unmarked
 from gateway.ports import Record
 from tests.unit.cloud.wire.test_reading_records import READING, readings
 

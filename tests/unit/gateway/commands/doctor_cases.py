@@ -28,7 +28,7 @@ from gateway.commands.doctor.examine import hardware
 from gateway.commands.doctor.findings import Finding
 from gateway.commands.doctor.host import Host
 from gateway.config import Config, load
-from gateway.sampling.sensors import fitted_sensors
+from gateway.sampling.sampler import fitted_sensors
 
 CONFIG: Final = """
 [gateway]
@@ -230,7 +230,7 @@ class Case:
     name: str
     machine: Machine = field(default_factory=Machine)
     board: Callable[[Config], Board] = opened
-    counting: str = "auto"
+    counting: str = "kernel"
 
 
 CASES: Final = (

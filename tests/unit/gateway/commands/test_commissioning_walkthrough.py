@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.arguments import CommandError
+from cloud.command_line import CommandError
 from gateway.commands.commissioning.checks import Result
 from gateway.commands.commissioning.command import event_fields, gateway_checks, make_report, markdown
 from gateway.commands.commissioning.session import Session
 from gateway.commands.commissioning.terminal import Terminal
 from gateway.commands.commissioning.walkthrough import Walk
-from gateway.commands.live_readings import Source
+from gateway.commands.read import Source
 from gateway.commands.reading_rows import Row
 from gateway.config import Config, load
 from gateway.status.client import NoStatus

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from cloud.wire.command_records import Command, parse_command
-from gateway.commands.demo import surroundings
-from gateway.commands.demo.options import MAST
+from gateway.commands.demo.command import cabinet_temperature
+from gateway.commands.demo.layout import MAST
 from gateway.config import load
 from spark_jobs.alerting.alarm import Transition
 from spark_jobs.alerting.engine import Engine
@@ -17,7 +16,7 @@ from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.alerting.notifications import Notifier
 from spark_jobs.alerting.rules import load_rules
 
-RULES = Path(surroundings.__file__).with_name("alerts.toml")
+RULES = MAST.with_name("alerts.toml")
 START_S = 1_795_000_000
 
 
@@ -26,7 +25,7 @@ def test_a_hot_cabinet_is_raised_within_half_a_minute_and_cleared(begin_s: int) 
     engine = Engine(load_rules(RULES))
     found: list[tuple[str, Transition, int]] = []
     for time_s in range(begin_s, begin_s + 60):
-        time_us, value = time_s * 1_000_000, round(surroundings.cabinet_temperature(time_s), 1)
+        time_us, value = time_s * 1_000_000, round(cabinet_temperature(time_s), 1)
         sample = Sample("mast", "cabinet.temperature", time_us, 1_000_000, value, 2, False, time_us)
         events = engine.observe([sample], time_us)
         found += [(event.rule.name, event.transition, time_s - begin_s) for event in events]
@@ -42,7 +41,7 @@ def test_a_hot_cabinet_commands_a_relay_of_the_demos_mast_off(begin_s: int) -> N
     normal = {each.name: each.normal for each in config.actuators}
     commands: list[tuple[Command, int]] = []
     for time_s in range(begin_s, begin_s + 60):
-        now_us, value = time_s * 1_000_000, round(surroundings.cabinet_temperature(time_s), 1)
+        now_us, value = time_s * 1_000_000, round(cabinet_temperature(time_s), 1)
         sample = Sample("demo-mast", "cabinet.temperature", now_us, 1_000_000, value, 2, False, now_us)
         commands += [(each, time_s) for each in notifier.records(engine.observe([sample], now_us), now_us)[1]]
     assert len(commands) in (2, 3)

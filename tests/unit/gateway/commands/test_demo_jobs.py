@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gateway.commands.demo.layout import Layout
-from gateway.commands.demo.options import Options, add_arguments
-from spark_jobs.settings import Settings, parse_run
+from gateway.commands.demo.layout import Layout, Options, add_arguments
+from spark_jobs.platform.settings import Settings, parse_run
 
 
 def jobs_run(tmp_path: Path, *arguments: str) -> Settings:
@@ -32,7 +31,7 @@ def test_a_fleet_has_ten_minute_intervals_and_people_have_pages(tmp_path: Path) 
     add_arguments(parser)
     attended, unattended = (Options.of(parser.parse_args(each)) for each in ([], ["--json"]))
     layout = Layout(tmp_path)
-    stack = layout.stack(attended, (), lambda: None)
-    assert [*stack.parts][-1] == "dashboard"
-    assert layout.describe(stack, "mast-07", "starting")["dashboard"]["url"] == layout.pages
-    assert "dashboard" not in layout.stack(unattended, (), lambda: None).parts
+    components = layout.components(attended)
+    assert [*components.programs][-1] == "dashboard"
+    assert layout.describe(components, "mast-07", "starting")["dashboard"]["url"] == layout.pages
+    assert "dashboard" not in layout.components(unattended).programs

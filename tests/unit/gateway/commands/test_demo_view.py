@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cloud.kafka.run_accounts import RunAccount
-from gateway.commands.demo.accounting import Observation, TableCounts, missing
-from gateway.commands.demo.supervision import State
+from gateway.commands.demo.accounting import Observation, RunCounts, TableCounts, missing
+from gateway.commands.demo.layout import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
 
 NOW = datetime(2026, 11, 21, 7, 35, 2, tzinfo=UTC)
@@ -39,13 +38,9 @@ def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def account(run: str, stored: int, **changes: int) -> RunAccount:
-    """Of a run that has issued 30 readings."""
-    counts = dict.fromkeys(
-        ("repeats", "replayed", "dead_letters", "dropped", "expired", "pending", "unaccounted"), 0
-    )
-    counts |= {"sampled": 30, "in_kafka": stored, "never_sampled": 0} | changes
-    return RunAccount(gateway="mast", run=run, state="running", told_ms=0, last_seq={}, **counts)
+def counted(run: str, stored: int) -> RunCounts:
+    """A run that has issued 30 readings."""
+    return RunCounts(run, "running", 0, {"cup.wind_speed": 30}, stored)
 
 
 SEEN = Observation(
@@ -53,16 +48,15 @@ SEEN = Observation(
     ends={"mqtt.wind_speed": 117, "mqtt.raw": 3, "gateway.dead-letter": 2},
     counts=TableCounts(
         rows=110, distinct_rows=110, synced=110, covered=110, statistics_rows=4, alerts=1,
-        quarantined=9, quarantined_letters=2,
+        quarantined=9, quarantined_dead_letters=2,
     ),
-    accounts=[account("earlier", 30), account("now", 80)],
+    runs=[counted("earlier", 30), counted("now", 80)],
 )  # fmt: skip
 
 
 def picture(**changes: Any) -> Picture:
     states = {"jobs": State.STARTING, "mosquitto": State.UP, "kafka": State.DOWN, "gateway": State.UP}
-    restarts = {"jobs": 0, "mosquitto": 0, "kafka": 2, "gateway": 0}
-    whole = Picture("mast-07", "sampling", 65.0, states, restarts, SEEN, True, ("Tables: here",))
+    whole = Picture("mast-07", "sampling", 65.0, states, SEEN, True, ("Tables: here",))
     return replace(whole, **changes)
 
 
@@ -85,7 +79,7 @@ def test_the_picture() -> None:
     lines = drawn(picture())
     assert lines[0].startswith("fieldgate demo mast-07  sampling")
     assert lines[0].endswith("01:05  Ctrl-C stops")
-    assert lines[1] == "jobs starting   mosquitto up   kafka down (restarts 2)   gateway up"
+    assert lines[1] == "jobs starting   mosquitto up   kafka down   gateway up"
     assert lines[2] == "10.0 readings/s, sampled 80, in flight 0, uplink healthy, outbox 0"
     assert lines[3] == "Kafka 120 records; tables: readings 110, statistics 4, alerts 1, quarantine 9"
     assert lines[4] == "Relays: heater off; commands: done 2, EXPIRED 1"
@@ -118,7 +112,7 @@ def test_it_fits_the_terminal(channels: int, left_out: int) -> None:
 
 def test_before_anything_answers() -> None:
     down = {"jobs": State.STARTING, "gateway": State.WAITING}
-    lines = drawn(picture(seen=Observation(), states=down, restarts=dict.fromkeys(down, 0)))
+    lines = drawn(picture(seen=Observation(), states=down))
     assert lines[2:4] == [
         "No gateway yet.",
         "Kafka – records; tables: readings 0, statistics 0, alerts 0, quarantine 0",
@@ -168,13 +162,10 @@ def test_complete() -> None:
     [
         ({"status": None}, ["the gateway does not answer"]),
         ({"ends": None}, ["Kafka does not answer"]),
-        ({"accounts": None}, ["the tables are not counted yet"]),
+        ({"runs": None}, ["the tables are not counted yet"]),
         ({"status": status(in_flight=3)}, ["3 messages are in flight in the gateway"]),
         ({"status": status(outbox_records=4)}, ["4 records are in the outbox"]),
-        (
-            {"accounts": [account("earlier", 28, dead_letters=1), account("now", 80)]},
-            ["1 sampled readings are in no table"],
-        ),
+        ({"runs": [counted("earlier", 29), counted("now", 80)]}, ["1 sampled readings are in no table"]),
         ({"status": status(sampled=82)}, ["2 sampled readings are in no table"]),
         ({"counts": replace(SEEN.counts, covered=100)}, ["10 readings are not in the statistics"]),
         (

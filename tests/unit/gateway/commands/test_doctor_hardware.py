@@ -69,11 +69,12 @@ BOTH = {"RPi.GPIO": "0.7.1", "rpi-lgpio": "0.6"}
 @pytest.mark.parametrize(
     ("model", "kernel", "packages", "counting", "state", "words"),
     [
-        (PI_3, "6.12.1", {}, "auto", "ok", "kernel 6.12.1 counts pulses, no library is needed"),
-        (PI_3, "6.12.1", {"RPi.GPIO": "0.7.1"}, "auto", "ok", "no library is needed"),
+        (PI_3, "6.12.1", {}, "kernel", "ok", "kernel 6.12.1 counts pulses, no library is needed"),
+        (PI_3, "6.12.1", {"RPi.GPIO": "0.7.1"}, "kernel", "ok", "no library is needed"),
         (PI_3, "5.10.0", {}, "kernel", "ok", "no library is needed"),
-        (PI_3, "5.4.83", {}, "auto", "error", "neither rpi-lgpio nor RPi.GPIO"),
-        (PI_3, "5.4.83", {"RPi.GPIO": "0.7.1"}, "auto", "ok", "RPi.GPIO 0.7.1 on kernel 5.4.83"),
+        (PI_3, "5.4.83", {"RPi.GPIO": "0.7.1"}, "kernel", "error", "5.4.83 doesn't count pulses"),
+        (PI_3, "5.4.83", {}, "rpi-gpio", "error", "neither rpi-lgpio nor RPi.GPIO"),
+        (PI_3, "5.4.83", {"RPi.GPIO": "0.7.1"}, "rpi-gpio", "ok", "RPi.GPIO 0.7.1 on kernel 5.4.83"),
         (PI_3, "6.1.21-v8+", {"RPi.GPIO": "0.7.1"}, "rpi-gpio", "ok", "RPi.GPIO 0.7.1 on kernel 6.1.21-v8+"),
         (PI_3, "6.1.21-v8+", {"rpi-lgpio": "0.6"}, "rpi-gpio", "ok", "rpi-lgpio 0.6"),
         (PI_3, "6.1.21-v8+", BOTH, "rpi-gpio", "error", "are both installed and overwrite each other"),

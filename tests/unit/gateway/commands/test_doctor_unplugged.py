@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from drivers.boards.registry import BOARDS, open_board
-from drivers.emulation.faults import Fault
+from drivers.emulation.environment import Fault
 from drivers.interface import Board
 from gateway.commands.doctor.examine import hardware
 from gateway.config import Config, load
 from gateway.sampling.one_shot import OneShotRead
-from gateway.sampling.sensors import fitted_sensors
+from gateway.sampling.sampler import fitted_sensors
 from tests.support.station import DEVICES, UNPLUGGED, off, station_text
 from tests.unit.gateway.commands.doctor_cases import START, Machine
 

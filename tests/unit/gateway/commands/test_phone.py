@@ -12,7 +12,7 @@ import segno
 from gateway import cli
 from gateway.commands import phone
 from gateway.commands.phone import lines as shown_lines, qr_lines
-from gateway.system.interfaces import Interface, interfaces, reachable
+from gateway.system.host import Interface, interfaces, reachable
 
 ANSWER: dict[str, Any] = {"url": "http://192.168.4.1:8321/", "token": "k7mq2fxa9tpehw3d", "seconds": 3600.0}
 LINK = "http://192.168.4.1:8321/?t=k7mq2fxa9tpehw3d"

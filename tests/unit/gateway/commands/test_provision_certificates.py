@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.arguments import CommandError
+from cloud.command_line import CommandError
 from gateway.commands.provision import certificates
 from tests.unit.gateway.commands.test_provision_mosquitto import files, provision, root
 

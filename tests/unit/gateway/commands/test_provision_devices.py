@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from gateway.cli import main
 from gateway.config.bridges.access_files import read_access, read_tokens, read_users
 from gateway.config.bridges.model import MqttProxyConfig
-from gateway.devices.mqtt_access import MqttAccess
+from gateway.devices.mqtt_server import MqttAccess
 from gateway.system.atomic_file import Ownership, ownership_of
 from tests.support.users import NOBODY, ROOT_ONLY, nobodys_directory
 

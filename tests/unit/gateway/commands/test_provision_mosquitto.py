@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cloud.command_line import CommandError
 from gateway.cli import main
-from gateway.commands.arguments import CommandError
 from gateway.commands.provision.mosquitto_files import (
     Device,
     configuration,

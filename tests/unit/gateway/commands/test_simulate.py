@@ -11,20 +11,18 @@ from typing import Final
 
 import pytest
 
+from cloud.command_line import CommandError
 from cloud.errors import Undelivered
 from cloud.kafka.producer import KafkaSink
-from cloud.kafka.run_accounts import Books
 from cloud.wire.channel_records import CHANNELS_TOPIC, parse_channel
 from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC, Reading, parse_reading
 from cloud.wire.site_records import SITES_TOPIC, parse_site
 from cloud.wire.status_records import parse_status
-from gateway.commands.arguments import CommandError
-from gateway.commands.demo.options import MAST
-from gateway.commands.simulate.command import Sending
-from gateway.commands.simulate.fleet import Fleet
-from gateway.commands.simulate.story import FAULTS, tell
+from gateway.commands.demo.layout import MAST
+from gateway.commands.simulate import FAULTS, Fleet, Sending, tell
 from gateway.config import load
 from gateway.ports import REPLAYED, Record
+from tests.support.accounts import Accounts
 
 END_S: Final = 1_795_000_200
 DAYS: Final = 3
@@ -50,22 +48,21 @@ def test_a_seed_makes_the_same_fleet_and_another_one_another() -> None:
 
 
 def test_everything_sampled_is_accounted_for_once() -> None:
-    books = Books()
+    counted = Accounts()
     parsers = {CHANNELS_TOPIC: parse_channel, SITES_TOPIC: parse_site, STATUS_TOPIC: parse_status}
     for at, record in enumerate(records()):
         if record.topic == RUNS_TOPIC:
-            books.take_run(record.topic, record.value, at)
+            counted.take_run(record.value, at)
         elif record.topic in parsers:
             parsers[record.topic](record.value)
         else:
             assert REPLAYED in record.headers
-            books.take_reading(record.topic, record.value, replayed=True)
-    accounts = books.accounts()
+            counted.take_reading(record.value)
+    accounts = [run for gateway in sorted({of for of, _ in counted.records}) for run in counted.of(gateway)]
     assert len(accounts) > 3
     assert all(each.balanced and not each.pending and not each.repeats for each in accounts), accounts
-    assert sum(each.in_kafka for each in accounts) == sum(1 for _ in readings())
+    assert sum(each.stored for each in accounts) == sum(1 for _ in readings())
     assert {each.state for each in accounts} == {"stopped", "reset"}
-    assert not books.unreadable
 
 
 def test_late_data_and_faults_are_there() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from msgspec.structs import asdict
 
 from gateway import cli
-from gateway.commands.uplink.command import REBOOT, Action, Machine, Seen, State, check_uplink, decide
+from gateway.commands.uplink import REBOOT, Action, Machine, Seen, State, check_uplink, decide
 from gateway.config import load
 from gateway.config.model import UplinkConfig
 from gateway.status.client import NoStatus

@@ -11,8 +11,7 @@ import pytest
 from cloud.toml_models import Key, keys_of
 from cloud.wire.quantities import QUANTITIES, Kind
 from drivers.ads1115 import AdcOptions
-from drivers.boards.replay import ReplayOptions
-from drivers.boards.simulated import SimulatedOptions
+from drivers.boards.registry import ReplayOptions, SimulatedOptions
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.bridges.model import DownlinkConfig, DropIf, ForwardConfig

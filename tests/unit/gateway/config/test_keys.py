@@ -10,9 +10,8 @@ from annotated_types import Ge
 
 from cloud.toml_models import REQUIRED, keys_of, table_at
 from drivers.ads1115 import AdcOptions
-from drivers.boards.registry import BOARDS
-from drivers.boards.replay import ReplayColumn, ReplayOptions
-from drivers.emulation.faults import Fault
+from drivers.boards.registry import BOARDS, ReplayColumn, ReplayOptions
+from drivers.emulation.environment import Fault
 from drivers.option_docs import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from drivers.boards.pi import PiOptions
-from drivers.boards.replay import ReplayColumn, ReplayOptions
-from drivers.boards.simulated import SimulatedOptions
+from drivers.boards.registry import PiOptions, ReplayColumn, ReplayOptions, SimulatedOptions
 from drivers.gpsd import GpsdOptions
 from drivers.hall_anemometer import HallAnemometerOptions
 from drivers.pyranometer import PyranometerOptions

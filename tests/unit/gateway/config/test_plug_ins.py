@@ -9,7 +9,7 @@ import pytest
 
 from drivers.interface import BoardError, ReadError
 from gateway.config import check
-from gateway.sampling.sensors import make_driver
+from gateway.sampling.sampler import make_driver
 from tests.support.masts import simulated
 from tests.unit.drivers.plug_ins import DRIVER, Packages
 

@@ -15,8 +15,7 @@ from gateway.clock.system_clock import SystemClock
 from gateway.commands.support.redaction import shown_config
 from gateway.config import Config, load
 from gateway.config.kafka import wanted_topics
-from gateway.sampling.readings import ReadingFactory
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import ReadingFactory, RunContext
 from gateway.sampling.schedule import Period
 from gateway.sequences import Sequences
 
@@ -39,7 +38,7 @@ max_step = 0.5
 [[sensor]]
 name = "river"
 driver = "iio"
-device = "ads1115"
+device = "ads1015"
 channels = [{ quantity = "water_level", attribute = "in_voltage0", slope = 2.5 }]
 [[forward]]
 filter = "pump/flow"
@@ -75,7 +74,7 @@ def test_the_channels_record_has_unit_and_kind(config: Config) -> None:
     (river,) = config.sensors
     (record,) = configured("mast-07", river, river.channels)
     assert (record.unit, record.kind, record.range) == ("m", "linear", (-1.0, 12.0))
-    assert record.settings == {"device": "ads1115", "attribute": "in_voltage0"}
+    assert record.settings == {"device": "ads1015", "attribute": "in_voltage0"}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_a_reading_has_the_kind_of_a_quantity_that_readers_cannot_know() -> None
 
 
 def test_a_reload_takes_a_changed_one_over(config: Config, tmp_path: Path) -> None:
-    from gateway.daemon.config_changes import compare
+    from gateway.daemon.reload import compare
 
     path = tmp_path / "gateway.toml"
     path.write_text(TEXT.replace("range = [-1, 12]", "range = [0, 12]"))

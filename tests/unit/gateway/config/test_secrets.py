@@ -11,7 +11,7 @@ from cloud.toml_problems import is_secret
 from cloud.toml_source import CREDENTIALS as DIRECTORY
 from gateway import cli
 from gateway.config import ConfigError, check, load
-from gateway.daemon.config_changes import compare
+from gateway.daemon.reload import compare
 
 HEAD = '[gateway]\nid = "m"\n[[forward]]\nfilter = "a"\n'
 KAFKA = (

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Reading
-from drivers.boards.registry import open_board
-from drivers.boards.simulated import SimulatedOptions
+from drivers.boards.registry import SimulatedOptions, open_board
 from drivers.emulation.board import EmulatedBoard
 from gateway.config.outputs import ActuatorConfig, InterlockConfig
 from gateway.control.interlocks import Interlocks, NotSwitched

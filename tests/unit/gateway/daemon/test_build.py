@@ -1,9 +1,13 @@
-"""What a daemon that can't be built leaves open: nothing."""
+"""What a daemon that can't be built leaves open: nothing. And what it makes later, or never."""
 
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +17,9 @@ from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError
 from gateway.config import Config, load
 from gateway.daemon.build import build
+from gateway.daemon.gateway import OnDemand
 from tests.support.config import config_text, cup, dht, write_config
+from tests.support.forwarding import snapshot
 
 # A header and no rows: ``load`` checks the columns only.
 RECORDING = {
@@ -95,3 +101,50 @@ def test_a_reading_switches_in_its_own_call_and_needs_no_forwarder_or_broker(tmp
     parts.forwarder.outbox._outbox.close()
     parts.kafka.close()
     parts.board.close()
+
+
+class Part:
+    """One that reads from Kafka."""
+
+    status: Mapping[str, Any] = {"allow": ["read"]}
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def apply(self, config: Config) -> None:
+        self.calls.append(config)
+
+    def tick(self, snapshot: Any) -> None:
+        self.calls.append("tick")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+def test_what_few_masts_have_is_made_once_a_config_asks_for_it(tmp_path: Path) -> None:
+    without = load(write_config(tmp_path, config_text(cup())))
+    wanted = load(write_config(tmp_path, config_text(cup(), commands={"allow": ["read"]})))
+    parts: list[Part] = []
+
+    def make(_config: Config) -> Part:
+        parts.append(Part())
+        return parts[-1]
+
+    commands = OnDemand(lambda config: config.commands.allow, make, {"allow": []})
+    commands.apply(without)
+    commands.tick(snapshot())
+    commands.stop()
+    assert (parts, commands.status) == ([], {"allow": []})
+    for config in (wanted, without):
+        commands.apply(config)
+    commands.tick(snapshot())
+    commands.stop()
+    assert [part.calls for part in parts] == [[wanted, without, "tick", "stop"]]
+    assert commands.status == {"allow": ["read"]}
+
+
+def test_a_daemon_loads_no_room_that_its_config_does_not_ask_for() -> None:
+    rooms = ("gateway.remote.", "gateway.devices.http_", "gateway.devices.mqtt_", "cloud.registry")
+    code = f"import sys, gateway.daemon.build; print(*(m for m in sys.modules if m.startswith({rooms})))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []

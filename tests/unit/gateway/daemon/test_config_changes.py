@@ -13,9 +13,8 @@ import pytest
 from gateway.config import Config, check, located
 from gateway.config.outputs import ActuatorConfig, InterlockConfig
 from gateway.config.source import EVERY_S
-from gateway.daemon.config_changes import RESTART, Names, compare
 from gateway.daemon.gateway import ConfigInForce
-from gateway.daemon.reload import Reload
+from gateway.daemon.reload import RESTART, Names, Reload, compare
 from tests.support.config import changed, write_config
 from tests.support.forwarding import snapshot
 

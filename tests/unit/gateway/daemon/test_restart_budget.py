@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.daemon.restart_budget import RestartBudget
+from gateway.daemon.gateway import RestartBudget
 
 HOUR_S = 3600.0
 

@@ -9,7 +9,6 @@ import json
 import select
 import socket
 import ssl
-import subprocess
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -25,11 +24,11 @@ from cloud.wire.reading_records import encode_reading
 from gateway.config import check
 from gateway.config.bridges.access_files import read_tokens
 from gateway.config.bridges.model import HttpConfig
-from gateway.devices import http_bodies, http_server
-from gateway.devices.entry import DeviceEntry
+from gateway.devices import http_server
+from gateway.devices.entry import BadBody, DeviceEntry, PostedReadings, payloads, unpacked
 from gateway.devices.http_server import HttpServer
-from gateway.devices.readings import BadBody, PostedReadings, payloads, unpacked
-from gateway.forwarding.inbox import Posted, Published
+from gateway.forwarding.forwarder import Posted, Published
+from tests.support.certificates import self_signed
 from tests.support.config import config_text, write_config
 from tests.support.servers import eventually
 from tests.unit.cloud.wire.test_reading_records import READING
@@ -43,6 +42,17 @@ JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "applicatio
 def durable_at_once(posted: Posted | Published) -> None:
     assert posted.ack.done is not None
     posted.ack.done()
+
+
+def collecting() -> tuple[list[Posted], Callable[[Posted], None]]:
+    """What has entered, and where it enters: it is durable at once."""
+    entered: list[Posted] = []
+
+    def put(posted: Posted) -> None:
+        entered.append(posted)
+        durable_at_once(posted)
+
+    return entered, put
 
 
 @pytest.fixture
@@ -69,15 +79,53 @@ HERE = HttpConfig("127.0.0.1:0")
 
 
 def post(
-    server: HttpServer, body: bytes, headers: Mapping[str, str] = JSON, path: str = "/v1/readings"
+    server: HttpServer,
+    body: bytes = GOOD,
+    headers: Mapping[str, str] = JSON,
+    path: str = "/v1/readings",
+    source: str = "127.0.0.1",
 ) -> tuple[int, dict[str, Any]]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", server.server_port, timeout=20, source_address=(source, 0)
+    )
     try:
         connection.request("POST", path, body, dict(headers))
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
         connection.close()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {**JSON, "Authorization": f"Bearer {token}"}
+
+
+def with_tokens(directory: Path, **tokens: str) -> HttpConfig:
+    """A server that knows these tokens by their devices' names, in which _ stands for a dash."""
+    lines = [
+        f"{name.replace('_', '-')} {hashlib.sha256(token.encode()).hexdigest()}\n"
+        for name, token in tokens.items()
+    ]
+    (directory / "tokens").write_text("# made in May\n" + "".join(lines))
+    return replace(HERE, tokens=directory / "tokens")
+
+
+@contextmanager
+def connected(server: HttpServer, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
+    """So many connections, on each of which these bytes are sent and no more."""
+    with ExitStack() as opened:
+        clients = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
+            for _ in range(count)
+        ]
+        for client in clients:
+            client.settimeout(20)
+            client.sendall(sent)
+        yield clients
+
+
+def answered(clients: list[socket.socket], count: int) -> list[socket.socket]:
+    return eventually(lambda: select.select(clients, [], [], 0)[0], until=lambda found: len(found) == count)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +141,7 @@ def post(
 def test_readings_go_on_byte_for_byte(
     readings: PostedReadings, body: bytes, headers: dict[str, str], count: int
 ) -> None:
-    entered: list[Posted] = []
-
-    def put(posted: Posted) -> None:
-        entered.append(posted)
-        durable_at_once(posted)
-
+    entered, put = collecting()
     with serving(HERE, readings, put) as server:
         assert post(server, body, headers) == (200, {"accepted": count})
     records = [record for posted in entered for record in posted.records]
@@ -128,12 +171,7 @@ def test_a_bad_line_is_named_and_the_good_ones_are_taken(readings: PostedReading
 )  # fmt: skip
 def test_a_page_of_another_name_posts_nothing(host: str, code: int, readings: PostedReadings) -> None:
     """An attacker's name that points to the loopback lets his page post without a token."""
-    entered: list[object] = []
-
-    def put(posted: Posted) -> None:
-        entered.append(posted)
-        durable_at_once(posted)
-
+    entered, put = collecting()
     with serving(HERE, readings, put) as server:
         found, answer = post(server, GOOD, {**JSON, "Host": host})
     assert (found, len(entered)) == (code, int(code == 200))
@@ -203,24 +241,21 @@ def test_no_bytes_end_the_server(readings: PostedReadings, caplog: pytest.LogCap
         def attempt(sent: bytes) -> None:
             with socket.create_connection(("127.0.0.1", server.server_port)) as client:
                 client.sendall(sent)
-            assert post(server, GOOD)[0] == 200
+            assert post(server)[0] == 200
 
         attempt()
     assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 def test_a_tokens_device_posts_its_own_readings_only(readings: PostedReadings, tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text(f"# made in May\nlogger-3 {hashlib.sha256(TOKEN.encode()).hexdigest()}\n")
-    right = {**JSON, "Authorization": f"Bearer {TOKEN}"}
-    with serving(replace(HERE, tokens=tokens), readings) as server:
-        assert post(server, GOOD, right)[0] == 200
-        code, answer = post(server, GOOD.replace(b"logger-3", b"logger-4"), right)
+    with serving(with_tokens(tmp_path, logger_3=TOKEN), readings) as server:
+        assert post(server, GOOD, bearer(TOKEN))[0] == 200
+        code, answer = post(server, GOOD.replace(b"logger-3", b"logger-4"), bearer(TOKEN))
         assert (code, answer["lines"][0]["reason"]) == (400, "FOREIGN")
-        assert post(server, GOOD)[0] == 401
+        assert post(server)[0] == 401
 
         def with_token(token: str) -> int:
-            return post(server, GOOD, {**JSON, "Authorization": f"Bearer {token}"})[0]
+            return post(server, GOOD, bearer(token))[0]
 
         # One that comes again and again is one guess: behind its address there may be others.
         assert [with_token("another") for _ in range(6)] == [401] * 6
@@ -249,126 +284,80 @@ def test_what_is_not_durable_is_not_answered_with_200(
     monkeypatch.setattr(http_server, "_TURN_S", 0.05)
     entered: list[Posted] = []
     with serving(HERE, readings, entered.append) as server:
-        assert post(server, GOOD)[0] == 503
+        assert post(server)[0] == 503
         body = b"\n".join([GOOD] * 2000)
         assert [post(server, body, LINES)[0] for _ in range(2)] == [503, 503]
         # Over 4 MiB are open: it waits until the first are durable.
         assert eventually(lambda: post(server, body, LINES)[0], until=lambda code: code == 429)
         for posted in entered:
             durable_at_once(posted)
-        assert post(server, GOOD)[0] == 503
+        assert post(server)[0] == 503
 
 
 def test_a_full_memory_lets_devices_wait(readings: PostedReadings) -> None:
     with serving(HERE, readings, is_full=lambda: True) as server:
-        assert post(server, GOOD)[0] == 429
+        assert post(server)[0] == 429
+
+
+SLOW_HEAD = b"POST /v1/readings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
 
 
 def test_a_client_that_is_slow_is_disconnected(
     readings: PostedReadings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "_BODY_S", 0.2)
-    with (
-        serving(HERE, readings) as server,
-        socket.create_connection(("127.0.0.1", server.server_port)) as client,
-    ):
-        client.sendall(
-            b"POST /v1/readings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
-        )
-        client.settimeout(20)
+    with serving(HERE, readings) as server, connected(server, 1, SLOW_HEAD + b"\r\n{") as (client,):
         assert client.recv(1000) == b""
 
 
 def test_slow_bodies_without_a_token_keep_no_device_waiting(readings: PostedReadings, tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text(f"logger-3 {hashlib.sha256(TOKEN.encode()).hexdigest()}\n")
-    head = b"POST /v1/readings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
-    with serving(replace(HERE, tokens=tokens), readings) as server, ExitStack() as slow:
-        for sent in (b"", b"Authorization: Bearer another\r\n") * 8:
-            client = slow.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
-            client.sendall(head + sent + b"\r\n{")
-            client.settimeout(20)
-            # Turned away by its head.
-            assert client.recv(1000).split()[1] in (b"401", b"429")
+    guess = b"Authorization: Bearer another\r\n"
+    with (
+        serving(with_tokens(tmp_path, logger_3=TOKEN), readings) as server,
+        connected(server, 8, SLOW_HEAD + b"\r\n{") as unnamed,
+        connected(server, 8, SLOW_HEAD + guess + b"\r\n{") as guessing,
+    ):
+        # They are turned away by their heads.
+        assert {client.recv(1000).split()[1] for client in (*unnamed, *guessing)} <= {b"401", b"429"}
         # From another address: the guesses count against theirs.
-        own = ("127.0.0.2", 0)
-        device = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20, source_address=own)
-        device.request("POST", "/v1/readings", GOOD, {**JSON, "Authorization": f"Bearer {TOKEN}"})
-        assert device.getresponse().status == 200
-        device.close()
-
-
-SLOW_HEAD = b"POST /v1/readings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+        assert post(server, GOOD, bearer(TOKEN), source="127.0.0.2")[0] == 200
 
 
 def test_a_device_with_slow_bodies_keeps_no_other_waiting(readings: PostedReadings, tmp_path: Path) -> None:
-    tokens, other = tmp_path / "tokens", TOKEN + "-too"
-    tokens.write_text(
-        "".join(
-            f"{name} {hashlib.sha256(token.encode()).hexdigest()}\n"
-            for name, token in (("logger-3", TOKEN), ("logger-4", other))
-        )
-    )
-    with serving(replace(HERE, tokens=tokens), readings) as server, ExitStack() as slow:
-        clients = [
-            slow.enter_context(socket.create_connection(("127.0.0.1", server.server_port))) for _ in range(9)
-        ]
-        for client in clients:
-            client.settimeout(20)
-            client.sendall(SLOW_HEAD + f"Authorization: Bearer {other}\r\n\r\n{{".encode())
+    other = TOKEN + "-too"
+    slow = SLOW_HEAD + f"Authorization: Bearer {other}\r\n\r\n{{".encode()
+    with (
+        serving(with_tokens(tmp_path, logger_3=TOKEN, logger_4=other), readings) as server,
+        connected(server, 9, slow) as clients,
+    ):
         # All but its first two are turned away.
-        answered = eventually(
-            lambda: select.select(clients, [], [], 0)[0], until=lambda found: len(found) == 7
-        )
-        assert {client.recv(1000).split()[1] for client in answered} == {b"429"}
-        assert post(server, GOOD, {**JSON, "Authorization": f"Bearer {TOKEN}"})[0] == 200
-        assert post(server, GOOD, {**JSON, "Authorization": f"Bearer {other}"})[0] == 429
+        assert {client.recv(1000).split()[1] for client in answered(clients, 7)} == {b"429"}
+        assert post(server, GOOD, bearer(TOKEN))[0] == 200
+        assert post(server, GOOD, bearer(other))[0] == 429
 
 
 def test_without_tokens_a_slow_body_makes_room(
     readings: PostedReadings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_bodies, "SLOW_S", 0.2)
-    with serving(HERE, readings) as server, ExitStack() as slow:
-        clients = [
-            slow.enter_context(socket.create_connection(("127.0.0.1", server.server_port))) for _ in range(8)
-        ]
-        for client in clients:
-            client.settimeout(20)
-            client.sendall(SLOW_HEAD + b"\r\n{")
+    monkeypatch.setattr(http_server, "SLOW_S", 0.2)
+    with serving(HERE, readings) as server, connected(server, 8, SLOW_HEAD + b"\r\n{") as clients:
         eventually(lambda: server.bodies.taken, until=lambda taken: taken == 8)
-        # A device that is told to come again does, and gets in long before the 30 s of a body.
-        assert eventually(lambda: post(server, GOOD)[0], 5, until=lambda code: code == 200)
-        given_up = eventually(lambda: select.select(clients, [], [], 0)[0])
-        assert len(given_up) == 1
-        assert b"Retry-After: 1" in given_up[0].recv(1000)
+        # A device that is asked to come again does, and gets in long before the 30 s of a body.
+        assert eventually(lambda: post(server)[0], 5, until=lambda code: code == 200)
+        (given_up,) = answered(clients, 1)
+        assert b"Retry-After: 1" in given_up.recv(1000)
 
 
 def test_connections_of_one_address_leave_room_for_others(readings: PostedReadings) -> None:
-    with serving(HERE, readings) as server, ExitStack() as idle:
-        # They send nothing at all.
-        clients = [
-            idle.enter_context(socket.create_connection(("127.0.0.1", server.server_port))) for _ in range(20)
-        ]
-        closed = eventually(lambda: select.select(clients, [], [], 0)[0], until=lambda found: len(found) == 4)
-        assert {client.recv(1) for client in closed} == {b""}
-        device = http.client.HTTPConnection(
-            "127.0.0.1", server.server_port, timeout=20, source_address=("127.0.0.2", 0)
-        )
-        device.request("POST", "/v1/readings", GOOD, JSON)
-        assert device.getresponse().status == 200
-        device.close()
+    # They send nothing at all.
+    with serving(HERE, readings) as server, connected(server, 20) as clients:
+        assert {client.recv(1) for client in answered(clients, 4)} == {b""}
+        assert post(server, source="127.0.0.2")[0] == 200
 
 
 def test_tls_and_a_client_that_shakes_no_hands(readings: PostedReadings, tmp_path: Path) -> None:
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-         "-keyout", "key.pem", "-out", "certificate.pem"],
-        cwd=tmp_path, check=True, capture_output=True,
-    )  # fmt: skip
-    certificate = tmp_path / "certificate.pem"
-    config = replace(HERE, certificate=certificate, key=tmp_path / "key.pem")
+    certificate, key = self_signed(tmp_path)
+    config = replace(HERE, certificate=certificate, key=key)
     with serving(config, readings) as server, socket.create_connection(("127.0.0.1", server.server_port)):
         context = ssl.create_default_context(cafile=str(certificate))
         connection = http.client.HTTPSConnection("localhost", server.server_port, timeout=20, context=context)

@@ -20,12 +20,12 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.config.bridges.model import MqttProxyConfig
-from gateway.devices import entry as entry_module, mqtt_access, mqtt_connection, mqtt_server
+from gateway.devices import entry as entry_module, mqtt_connection, mqtt_server
 from gateway.devices.entry import DeviceEntry
-from gateway.devices.mqtt_access import MqttAccess
-from gateway.devices.mqtt_server import MqttServer
-from gateway.devices.mqtt_sessions import Sessions
-from gateway.forwarding.inbox import Published
+from gateway.devices.mqtt_connection import Sessions
+from gateway.devices.mqtt_server import MqttAccess, MqttServer
+from gateway.forwarding.forwarder import Published
+from tests.support.certificates import self_signed
 from tests.support.mqtt_device import CONNECTED, Device, connect, device, packet, puback, publish, subscribe
 from tests.support.servers import eventually
 
@@ -34,7 +34,7 @@ PINGREQ, PINGRESP, DISCONNECT = b"\xc0\0", b"\xd0\0", b"\xe0\0"
 
 
 class Forwarder:
-    """Takes messages, and makes them durable when it is told to, or at once."""
+    """Takes messages, and makes them durable when a test asks for it, or at once."""
 
     def __init__(self, *, at_once: bool = False) -> None:
         self.entered: list[Published] = []
@@ -265,8 +265,8 @@ class Compared:
 @pytest.fixture
 def compared(users: MqttProxyConfig, monkeypatch: pytest.MonkeyPatch) -> Compared:
     every = Compared(WET.encode())
-    monkeypatch.setattr(mqtt_access, "_NOBODY", every)
-    monkeypatch.setattr(mqtt_access, "read_users", lambda path: dict.fromkeys(("rain", "none"), every))
+    monkeypatch.setattr(mqtt_server, "_NOBODY", every)
+    monkeypatch.setattr(mqtt_server, "read_users", lambda path: dict.fromkeys(("rain", "none"), every))
     return every
 
 
@@ -334,8 +334,8 @@ def test_no_more_devices_than_allowed() -> None:
         one.expect(PINGRESP)
 
 
-def test_strangers_hold_no_place_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mqtt_server, "_MOST_STRANGERS", 2)
+def test_an_unauthenticated_client_holds_no_place_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqtt_server, "_MOST_UNAUTHENTICATED", 2)
     monkeypatch.setattr(mqtt_server, "_TICK_S", 0.05)
     monkeypatch.setattr(mqtt_connection, "_CONNECT_S", 0.3)
     with (
@@ -499,25 +499,17 @@ def test_no_bytes_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
 
         attempt()
         eventually(
-            lambda: (server.clients, server._strangers, server.buffered), until=lambda now: now == (0, 0, 0)
+            lambda: (server.clients, server._unauthenticated, server.buffered),
+            until=lambda now: now == (0, 0, 0),
         )
     assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
 
 
-def tls(directory: Path) -> MqttProxyConfig:
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-         "-keyout", "key.pem", "-out", "certificate.pem"],
-        cwd=directory, check=True, capture_output=True,
-    )  # fmt: skip
-    return replace(HERE, certificate=directory / "certificate.pem", key=directory / "key.pem")
-
-
 def test_tls_and_a_device_that_shakes_no_hands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mqtt_server, "_HANDSHAKE_S", 0.5)
-    forwarder, config = Forwarder(at_once=True), tls(tmp_path)
-    context = ssl.create_default_context(cafile=str(config.certificate))
+    certificate, key = self_signed(tmp_path)
+    forwarder, config = Forwarder(at_once=True), replace(HERE, certificate=certificate, key=key)
+    context = ssl.create_default_context(cafile=str(certificate))
     with serving(forwarder, config) as server, device(server.server_port) as silent:
         with (
             socket.create_connection(("127.0.0.1", server.server_port)) as plain,
@@ -531,7 +523,7 @@ def test_tls_and_a_device_that_shakes_no_hands(tmp_path: Path, monkeypatch: pyte
             clear.ended()
         silent.ended()
         eventually(lambda: counted(server)["refused NO_HANDSHAKE"], until=lambda count: count == 2)
-        eventually(lambda: server._strangers, until=lambda count: count == 0)
+        eventually(lambda: server._unauthenticated, until=lambda count: count == 0)
 
 
 @pytest.mark.parametrize("version", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])
@@ -558,7 +550,7 @@ def test_a_client_library_gets_what_it_can_use(version: MQTTProtocolVersion) -> 
 
 
 def test_receipts_of_devices_that_are_away_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.devices.mqtt_sessions._MOST_LEFT", 10)
+    monkeypatch.setattr("gateway.devices.mqtt_connection._MOST_LEFT", 10)
     sessions = Sessions(3)
 
     class Away:

@@ -8,7 +8,7 @@ import threading
 import time
 from functools import partial
 
-from gateway.forwarding.inbox import Call, Inbox, Retained
+from gateway.forwarding.forwarder import Call, Inbox, Retained
 
 
 def test_what_is_put_while_the_forwarder_sleeps_wakes_it() -> None:

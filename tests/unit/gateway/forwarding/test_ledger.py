@@ -114,33 +114,6 @@ def test_only_what_entered_before_the_moment_is_stored() -> None:
     assert ledger.take_for_storing(1.5) == [early]
 
 
-def test_a_puback_of_several_readings_is_due_after_the_last() -> None:
-    ledger = Ledger()
-    ack = Ack(1, 7)
-    first, second, third = (ledger.enter(record(b"%d" % n), 0.0, own=False, ack=ack) for n in range(3))
-    third.at_sink = True
-    ledger.delivered(third)
-    assert ledger.take_settled() == Settled()
-    assert ledger.take_for_storing(1.0) == [first, second]
-    ledger.not_stored([first, second])
-    assert ledger.take_settled() == Settled()
-    first.at_sink = True
-    ledger.delivered(first)
-    assert ledger.take_settled() == Settled()
-    ledger.take_for_storing(1.0)
-    ledger.stored([second], [1])
-    assert ledger.take_settled() == Settled(acks=[Ack(1, 7)])
-
-
-def test_several_readings_stored_together_owe_one_puback() -> None:
-    ledger = Ledger()
-    ack = Ack(1, 7)
-    entries = [ledger.enter(record(b"%d" % n), 0.0, own=False, ack=ack) for n in range(3)]
-    ledger.take_for_storing(1.0)
-    ledger.stored(entries, [1, 2, 3])
-    assert ledger.take_settled() == Settled(acks=[Ack(1, 7)])
-
-
 class LedgerMachine(RuleBasedStateMachine):
     """Random interleavings of what threads may report to the ledger."""
 

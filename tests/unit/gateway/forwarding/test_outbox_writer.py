@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from buffer import drops
+from buffer import errors
 from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from gateway.config import load
@@ -106,7 +106,7 @@ def test_what_the_outbox_refuses_is_kept_apart_from_what_it_took() -> None:
 
 def _on(disk: Disk, path: Path, answers: SimpleQueue[Answer], limits: Limits = _NO_LIMITS) -> OutboxWriter:
     """A writer whose disk the test moves; the thread is not started."""
-    return OutboxWriter(disk.outbox(path, drops.ignore, limits), answers.put, lambda: disk.now_s)
+    return OutboxWriter(disk.outbox(path, errors.ignore, limits), answers.put, lambda: disk.now_s)
 
 
 def test_a_disk_that_refuses_is_a_problem_until_it_works_again(
@@ -180,14 +180,14 @@ def test_a_full_disk_drops_its_oldest_only_when_it_is_told_to_and_then_at_once(t
 
 
 def test_at_the_cap_the_oldest_go_and_nothing_is_refused(tmp_path: Path) -> None:
-    lost: list[drops.Drop] = []
+    lost: list[errors.Drop] = []
     answers = SimpleQueue[Answer]()
     outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(2 << 20, ballast_bytes=1 << 18), on_drop=lost.append)
     writer = OutboxWriter(outbox, answers.put)
     while len(lost) < 10:
         writer._store([Entry(Record("t", b"k", os.urandom(100_000), ()), 0.0, own=True)], drop_oldest=False)
         assert isinstance(answers.get(), Stored)
-    assert {drop.reason for drop in lost} == {drops.OUTBOX_FULL}
+    assert {drop.reason for drop in lost} == {errors.OUTBOX_FULL}
     writer.close()
 
 
@@ -259,7 +259,7 @@ def _readings(seqs: Iterable[int]) -> list[Entry]:
     return [Entry(reading_record("cup.wind_speed", seq), 0.0, own=True) for seq in seqs]
 
 
-def _announced(lost: Iterable[drops.Drop]) -> list[tuple[str, int | None, list[int]]]:
+def _announced(lost: Iterable[errors.Drop]) -> list[tuple[str, int | None, list[int]]]:
     return [
         (
             drop.reason,
@@ -274,7 +274,7 @@ def test_of_a_block_that_is_dropped_only_what_was_left_of_it_is_announced(tmp_pa
     (tmp_path / "gateway.toml").write_text(
         f'[gateway]\nid = "mast-07"\n[outbox]\npath = "{tmp_path}/outbox.db"\nmax_bytes = "16MiB"\n'
     )
-    lost: list[drops.Drop] = []
+    lost: list[errors.Drop] = []
     writer = OutboxWriter(open_outbox(load(tmp_path / "gateway.toml"), lost.append), lambda answer: None)
     writer.start()
     writer.store(_readings(range(1, 11)))
@@ -284,7 +284,7 @@ def test_of_a_block_that_is_dropped_only_what_was_left_of_it_is_announced(tmp_pa
         eventually(lambda: writer.busy, until=lambda busy: not busy)
     writer.end()
     writer.close()
-    assert _announced(lost[:1]) == [(drops.OUTBOX_FULL, 6, [4, 5, 6, 8, 9, 10])]
+    assert _announced(lost[:1]) == [(errors.OUTBOX_FULL, 6, [4, 5, 6, 8, 9, 10])]
 
 
 def test_what_the_disk_does_not_remove_is_reported(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from buffer.drops import Drop
+from buffer.errors import Drop
 from buffer.outbox_file import Limits
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.errors import Undelivered

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buffer.drops import ignore
+from buffer.errors import ignore
 from gateway.forwarding.ledger import Entry, Ledger
 from gateway.ports import Ack, Record
 from tests.support.clocks import SkippingTime

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from buffer.drops import Drop
+from buffer.errors import Drop
 from cloud.wire.reading_records import encode_reading
 from gateway.forwarding.records import Range, joined, ranges, summarise
 from gateway.ports import Record

@@ -154,7 +154,7 @@ def test_one_message_in_full(tmp_path: Path) -> None:
 
 def test_without_the_option_there_is_nothing(tmp_path: Path) -> None:
     assert messages(example(tmp_path, "port = 1883"), None) == {}
-    published = messages(example(tmp_path, 'home_assistant = true'), None)
+    published = messages(example(tmp_path, "home_assistant = true"), None)
     assert {topic.partition("/sensor/")[0] for topic in published} == {"homeassistant"}
     assert all("sw_version" not in each.decode() for each in published.values())
 

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from cloud.wire.reading_records import DeadLetter, Reading, encode_reading, parse_dead_letter, parse_reading
-from gateway.clock.repair import boot_of, repaired
+from gateway.clock.hold import boot_of, repaired
 from gateway.config.bridges.model import DropIf, ForwardConfig, ForwardReading
 from gateway.forwarding.records import from_bytes, to_bytes
 from gateway.mqtt.intake import Intake

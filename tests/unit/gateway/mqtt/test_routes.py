@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from paho.mqtt.client import topic_matches_sub
 
 from gateway.config.bridges.model import ForwardConfig
-from gateway.mqtt.routes import Routes
+from gateway.mqtt.intake import Routes
 
 
 def number(topic_filter: str, channel: str | None = None) -> ForwardConfig:

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.reading_records import InvalidReading
 from gateway.config.bridges.model import Step
-from gateway.mqtt.steps import apply, compiled, hides, nested, transform
+from gateway.mqtt.payload import apply, compiled, hides, nested, transform
 
 
 def after(payload: bytes | dict[str, Any], *steps: Step) -> bytes | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drivers.emulation.faults import Fault, Faults
+from drivers.emulation.environment import Fault, Faults
 from tests.support.quality_days import Taken, mast_config, sample
 
 SECOND_NS = 1_000_000_000

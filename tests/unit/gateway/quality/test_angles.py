@@ -10,9 +10,7 @@ from hypothesis import given, strategies as st
 from drivers.wind_vane import CHANNEL
 from gateway.config import QualityRules, SensorConfig
 from gateway.config.quality import DEFAULTS
-from gateway.quality.angles import near, turned
-from gateway.quality.minute_means import MinuteMeans
-from gateway.quality.qartod import Flagged, QartodTests
+from gateway.quality.qartod import Flagged, MinuteMeans, QartodTests, near, turned
 
 S = 1_000_000_000
 RULES = QualityRules(

@@ -9,8 +9,7 @@ import pytest
 from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config import check
-from gateway.quality.minute_means import MinuteMeans
-from gateway.quality.qartod import QartodTests
+from gateway.quality.qartod import MinuteMeans, QartodTests
 from tests.support.config import Table, config_text, cup, write_config
 
 SECOND_NS = 1_000_000_000

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, SUSPECT, Reading
-from drivers.emulation.faults import Fault
+from drivers.emulation.environment import Fault
 from drivers.interface import Channel
 from gateway.config import Config, QualityRules, SensorConfig, load
 from gateway.config.quality import DEFAULTS
-from gateway.daemon.config_changes import Names, compare
-from gateway.quality.minute_means import MinuteMeans
-from gateway.quality.qartod import Flagged, QartodTests
+from gateway.daemon.reload import Names, compare
+from gateway.quality.qartod import Flagged, MinuteMeans, QartodTests
 from gateway.sampling.supervisor import Supervisor
 from tests.support.clocks import SteppingClock
 from tests.support.config import changed, write_config

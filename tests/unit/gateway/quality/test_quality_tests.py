@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateway.config import QualityRules
-from gateway.quality.minute_means import Bin, MinuteMeans
-from gateway.quality.qartod import FlatLineTest, PairTest, SpikeTest
+from gateway.quality.qartod import Bin, FlatLineTest, MinuteMeans, PairTest, SpikeTest
 
 S = 1_000_000_000
 STEP = QualityRules(max_step=10.0)

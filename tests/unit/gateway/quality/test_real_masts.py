@@ -14,8 +14,7 @@ import pytest
 from drivers.interface import Channel
 from gateway.config import SensorConfig
 from gateway.config.quality import rules
-from gateway.quality.minute_means import MinuteMeans
-from gateway.quality.qartod import QartodTests
+from gateway.quality.qartod import MinuteMeans, QartodTests
 from tests.support.servers import shared_data
 
 Columns = Mapping[str, tuple[str, str | None]]

@@ -19,10 +19,9 @@ from cloud.wire.command_records import Command, CommandResult, parse_result
 from cloud.wire.fields import format_time
 from gateway.config.outputs import CommandsConfig
 from gateway.ports import Record
-from gateway.remote import history as history_module
+from gateway.remote import receiver as history_module
 from gateway.remote.actions import Action, NotDone
-from gateway.remote.executor import Executor
-from gateway.remote.history import History, HistoryError
+from gateway.remote.receiver import Executor, History, HistoryError
 
 S = 1_000_000
 T0 = 1_780_000_000 * S

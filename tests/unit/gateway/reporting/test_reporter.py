@@ -6,12 +6,12 @@ import json
 from queue import SimpleQueue
 from typing import Any
 
-from buffer.drops import Drop
+from buffer.errors import Drop
 from cloud.wire.reading_records import EVENTS_TOPIC
-from gateway.forwarding.inbox import Announced, Inbox
+from gateway.forwarding.forwarder import Announced, Inbox
 from gateway.forwarding.records import summarise
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.mqtt.topics import Topics
+from gateway.mqtt.intake import Topics
 from gateway.ports import ParkedTopic, Record
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import Predecessors

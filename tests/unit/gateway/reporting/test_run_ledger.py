@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from buffer.drops import Drop
+from buffer.errors import Drop
 from cloud.wire.run_records import RunRecord, Unfinished
 from gateway.forwarding.records import summarise
 from gateway.reporting.previous_runs import Predecessors, PreviousRuns

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.ports import Record
 from gateway.reporting.supply_watch import SupplyWatch
-from gateway.system.supply import throttled_bits
+from gateway.system.host import throttled_bits
 from tests.support.forwarding import snapshot
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from cloud.wire.reading_records import Reading
 from drivers.emulation.board import EmulatedBoard
-from drivers.emulation.scd4x import EmulatedScd4x
+from drivers.emulation.parts import EmulatedScd4x
 from drivers.scd4x import Scd4x, Scd4xOptions
 from gateway.config import SensorConfig, check
-from gateway.sampling.run_context import LONGEST_S, Compensation, RunContext
-from gateway.sampling.sensors import make_sampler, open_fitted_board
+from gateway.sampling.readings import LONGEST_S, Compensation, RunContext
+from gateway.sampling.sampler import make_sampler, open_fitted_board
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 from tests.support.config import Table, baro, config_text, sensor, write_config

@@ -8,8 +8,7 @@ import pytest
 
 from drivers.interface import ChecksumError, ReadError
 from gateway.sampling.sampler import FailureLog
-from gateway.system.logs.background import LogQueue
-from gateway.system.logs.rate_limit import AGAIN_S, IN_A_ROW, RateLimit
+from gateway.system.logs import AGAIN_S, IN_A_ROW, LogQueue, RateLimit
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from cloud.wire.reading_records import Reading
 from drivers.emulation.stepped_clock import SteppedClock
 from drivers.interface import BoardError, Channel, Clock, Measurement
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import MOST_ABANDONED, AbandonedThread, Supervisor
 from gateway.sequences import Sequences

@@ -14,12 +14,12 @@ from cloud.wire.reading_records import Reading
 from drivers.interface import ChecksumError, Measurement, ReadError
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import RunContext
+from gateway.sampling.readings import RunContext
 from gateway.sampling.sampler import MOST_RETRIES, Retries, Sampler
 from gateway.sampling.supervisor import Supervisor
-from gateway.sequences import Sequences
 from tests.support.clocks import SteppingClock
 from tests.support.masts import fitted, replayed
+from tests.support.sampling import run_of
 from tests.support.servers import eventually
 from tests.unit.gateway.sampling.test_hung_drivers import Cup, Field
 from tests.unit.gateway.sampling.test_sampler import (
@@ -57,15 +57,7 @@ class Station:
         self, driver: ScriptedDriver, interval_s: float, spacing_s: float | None = 2.0, jitter: float = 0.5
     ) -> None:
         self.readings: list[Reading] = []
-        self.mast = RunContext(
-            "mast-07",
-            "run",
-            driver.clock,
-            Sequences(),
-            lambda reading, sensor: self.readings.append(reading),
-            "boot-1",
-            jitter=lambda: jitter,
-        )
+        self.mast = run_of(driver.clock, self.readings, jitter=lambda: jitter)
         config = SensorConfig("cup", "hall-anemometer", interval_s, options=NoOptions())
         self.sampler = Sampler(config, driver, self.mast, retry_after_s=spacing_s)
 
@@ -254,9 +246,7 @@ def test_a_dht11_read_every_ten_seconds_carries_the_row_two_seconds_back(tmp_pat
     sensor = fitted("dht", "dht11", pin=4)
     board = replayed(tmp_path / "mast.csv", [sensor], {"dht.temperature": "c", "dht.humidity": "rh"})
     readings: list[Reading] = []
-    mast = RunContext(
-        "m", "run", board.clock, Sequences(), lambda reading, _: readings.append(reading), "boot"
-    )
+    mast = run_of(board.clock, readings)
     kind = driver_type("dht11")
     config = SensorConfig("dht", "dht11", 10.0, options=sensor.options)
     sampler = Sampler(config, kind.make(board, sensor.options), mast, retry_after_s=kind.retry_after_s)
@@ -266,11 +256,6 @@ def test_a_dht11_read_every_ten_seconds_carries_the_row_two_seconds_back(tmp_pat
     temperatures = [reading.value for reading in readings if reading.quantity == "temperature"]
     assert temperatures == [10.0, 10.8, 11.8, 12.8]
     assert {reading.quality for reading in readings} == {1}
-
-
-def test_every_driver_that_answers_late_has_a_spacing_of_its_requests() -> None:
-    kind = driver_type("dht11")
-    assert kind.retry_after_s == kind.min_interval_s == 2.0
 
 
 def test_a_start_that_fails_leaves_nothing_to_request_ahead() -> None:

@@ -12,11 +12,10 @@ import pytest
 from cloud.wire.reading_records import Reading
 from drivers.interface import BoardError, Channel, ChecksumError, Measurement, ReadError
 from gateway.config import SensorConfig
-from gateway.sampling.run_context import RunContext
 from gateway.sampling.sampler import Sampler
 from gateway.sampling.supervisor import Supervisor
-from gateway.sequences import Sequences
 from tests.support.clocks import SteppingClock
+from tests.support.sampling import run_of
 from tests.support.servers import eventually
 
 SECOND_NS = 1_000_000_000
@@ -71,16 +70,8 @@ def failure(error: Exception) -> Callable[[], float]:
 
 
 def sampler(driver: ScriptedDriver, readings: list[Reading], interval_s: float = 1.0) -> Sampler:
-    mast = RunContext(
-        "mast-07",
-        "run",
-        driver.clock,
-        Sequences(),
-        lambda reading, sensor: readings.append(reading),
-        "boot-1",
-    )
     config = SensorConfig("cup", "hall-anemometer", interval_s, options=NoOptions())
-    return Sampler(config, driver, mast)
+    return Sampler(config, driver, run_of(driver.clock, readings))
 
 
 def run(driver: ScriptedDriver, interval_s: float = 1.0) -> list[Reading]:
@@ -165,19 +156,21 @@ def test_without_a_clock_nothing_is_better_than_suspect(value: float, quality: i
     assert (reading.clock, reading.quality, reading.reasons[-1]) == ("unsynced", quality, "CLOCK_UNSYNCED")
 
 
+@pytest.mark.parametrize(("set_by_s", "begun"), [(0, [0, 1, 4, 5]), (-3600, [0, 1, -3596, -3595])])
 def test_periods_missed_by_a_slow_read_are_counted_and_not_caught_up(
-    caplog: pytest.LogCaptureFixture,
+    set_by_s: int, begun: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A clock that is set meanwhile hides no lateness."""
     clock = SteppingClock(T0_NS, T0_NS + 6 * SECOND_NS)
 
     def slow() -> float:
         clock.time_ns += 2_500_000_000
+        if set_by_s:
+            clock.set_by(set_by_s * SECOND_NS)
         return 2.0
 
-    readings: list[Reading] = []
-    station = sampler(ScriptedDriver(clock, [answer(1.0), slow, answer(3.0), answer(4.0)]), readings)
-    station.run()
-    assert [(reading.time_us * 1000 - T0_NS) // SECOND_NS for reading in readings] == [0, 1, 4, 5]
+    readings = run(ScriptedDriver(clock, [answer(1.0), slow, answer(3.0), answer(4.0)]))
+    assert [(reading.time_us * 1000 - T0_NS) / SECOND_NS for reading in readings] == begun
     assert caplog.messages.count("event=sampler.late sensor=cup missed=2") == 1
     assert [reading.seq for reading in readings] == [1, 2, 3, 4]
 
@@ -259,32 +252,11 @@ def test_an_hourly_sensor_goes_on_with_the_new_clocks_next_hour() -> None:
     assert [reading.time_us * 1000 - start_ns for reading in readings] == [-23 * HOUR_NS - SECOND_NS]
 
 
-def test_a_set_clock_hides_no_lateness(caplog: pytest.LogCaptureFixture) -> None:
-    clock = SteppingClock(T0_NS, T0_NS + 6 * SECOND_NS)
-
-    def slow() -> float:
-        clock.time_ns += 2_500_000_000
-        clock.set_by(-HOUR_NS)
-        return 2.0
-
-    readings: list[Reading] = []
-    station = sampler(ScriptedDriver(clock, [answer(1.0), slow, answer(3.0), answer(4.0)]), readings)
-    station.run()
-    assert [(reading.time_us * 1000 - T0_NS) / 1e9 for reading in readings] == [0, 1, -3596, -3595]
-    assert caplog.messages.count("event=sampler.late sensor=cup missed=2") == 1
-
-
 def test_the_calibration_id_changes_with_the_serial_number() -> None:
     clock = SteppingClock(T0_NS, T0_NS + SECOND_NS)
 
     def cal(serial: str) -> str | None:
-        readings: list[Reading] = []
-        mast = RunContext(
-            "m", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot-1"
-        )
-        config = SensorConfig("cup", "hall-anemometer", serial=serial, options=NoOptions())
-        Sampler(config, ScriptedDriver(clock, [answer(1.0)]), mast).run()
-        return readings[0].cal
+        return sampled(clock, serial=serial)[0].cal
 
     assert cal("179500123456") == cal("179500123456") != cal("179500123457")
 
@@ -295,11 +267,8 @@ MIDNIGHT_NS = T0_NS // DAY_NS * DAY_NS + DAY_NS
 
 def sampled(clock: SteppingClock, **calibration: Any) -> list[Reading]:
     readings: list[Reading] = []
-    mast = RunContext(
-        "m", "run", clock, Sequences(), lambda reading, sensor: readings.append(reading), "boot-1"
-    )
     config = SensorConfig("cup", "hall-anemometer", options=NoOptions(), **calibration)
-    Sampler(config, ScriptedDriver(clock, [answer(5.0)] * 9), mast).run()
+    Sampler(config, ScriptedDriver(clock, [answer(5.0)] * 9), run_of(clock, readings)).run()
     return readings
 
 

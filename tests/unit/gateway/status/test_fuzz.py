@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from gateway.clock.manual_time import ManualTime
+from gateway.clock.given_time import ManualTime
 from gateway.status import StatusPage, StatusSource, control_socket, phone_control
 from gateway.status.control_socket import ControlSocket, send_request
 from tests.support.any_json import VALUES

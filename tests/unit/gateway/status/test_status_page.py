@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cloud.wire.reading_records import Reading
-from gateway.quality.reasons import REASONS
+from gateway.quality.qartod import REASONS
 from gateway.sampling.last_readings import MOST_FORWARDED, RECENT, LastReadings
 from gateway.status import StatusServer, StatusSource
 from gateway.status.bounded_server import is_own_name

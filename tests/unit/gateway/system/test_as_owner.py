@@ -11,8 +11,7 @@ import pytest
 from gateway.commands.commissioning.session import Session
 from gateway.config import load
 from gateway.reporting.event_spool import NotSpooled, spool_directory, spool_event
-from gateway.system.as_owner import as_owner_of
-from gateway.system.atomic_file import Ownership, ownership_of
+from gateway.system.atomic_file import Ownership, as_owner_of, ownership_of
 from tests.support.config import baro, config_text, write_config
 from tests.support.users import NOBODY, ROOT_ONLY, nobodys_directory
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.system.atomic_file import Ownership, ownership_of, replacing, write_atomic, write_secret
+from cloud.whole_files import write_secret
+from gateway.system.atomic_file import Ownership, ownership_of, replacing, write_atomic
 
 
 def test_the_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:

@@ -20,11 +20,17 @@ from typing import Final
 
 import pytest
 
-from gateway.system.logs.background import LogQueue, LogThread
-from gateway.system.logs.fields import fields_of
-from gateway.system.logs.journal import Journal, entry, goes_to_journal, message_id
-from gateway.system.logs.rate_limit import RateLimit
-from gateway.system.systemd import has_room
+from gateway.system.logs import (
+    Journal,
+    LogQueue,
+    LogThread,
+    RateLimit,
+    entry,
+    fields_of,
+    goes_to_journal,
+    message_id,
+)
+from gateway.system.watchdog import has_room
 from tests.support.servers import eventually, unique_name
 
 ROOT = Path(__file__).parents[4]
@@ -147,7 +153,7 @@ def logged_to(journal: Journal) -> Iterator[tuple[LogQueue, LogThread]]:
 def test_no_thread_waits_for_a_stuck_journald_and_what_overflows_is_counted(
     stuck: Journald, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.system.logs.background.MOST_LINES", 100)
+    monkeypatch.setattr("gateway.system.logs.MOST_LINES", 100)
     with logged_to(Journal(Lines(), stuck.sendv, str(stuck.path))) as (queued, _):
         for number in range(150):
             queued.handle(record(f"event=e{number}"))
@@ -168,7 +174,7 @@ def test_no_thread_waits_for_a_stuck_journald_and_what_overflows_is_counted(
 def test_the_end_writes_what_is_queued_and_gives_up_a_stuck_journald(
     stuck: Journald, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.system.logs.background._FLUSH_S", 0.1)
+    monkeypatch.setattr("gateway.system.logs._FLUSH_S", 0.1)
     with logged_to(Journal(Lines(), stuck.sendv, str(stuck.path))) as (queued, thread):
         queued.handle(record("event=a"))
         begun_s = time.monotonic()
@@ -297,7 +303,7 @@ def beside(journal: Path, program: str) -> str:
 
 _TWO_LINES: Final = """
 import logging
-from gateway.system.logs.journal import Journal
+from gateway.system.logs import Journal
 journal = Journal(logging.NullHandler())
 for values in (("baro", "no\\nanswer"), ("dht", "checksum"), ("cup", 10_000_000 * "x")):
     line = "event=sensor.silent sensor=%s error=%s"
@@ -323,9 +329,9 @@ def test_a_real_journal_finds_a_line_by_its_fields(journald: str) -> None:
 
 _STUCK: Final = """
 import logging, socket, threading, time
-from gateway.system.logs.background import LogQueue, LogThread
-from gateway.system.logs.journal import SOCKET, Journal
-from gateway.system.logs.rate_limit import RateLimit
+from gateway.system.logs import LogQueue, LogThread
+from gateway.system.logs import SOCKET, Journal
+from gateway.system.logs import RateLimit
 journald = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 journald.bind(SOCKET)
 queued = LogQueue()

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from gateway.system.logs.background import LogQueue
-from gateway.system.logs.rate_limit import (
+from gateway.system.logs import (
     AGAIN_S,
     BYTES_AT_ONCE,
     BYTES_PER_S,
     ENTRY_BYTES,
     IN_A_ROW,
+    LogQueue,
     RateLimit,
 )
 

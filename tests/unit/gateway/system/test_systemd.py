@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.system import systemd as sending
-from gateway.system.systemd import has_room, notify
+from gateway.system import watchdog as sending
+from gateway.system.watchdog import has_room, notify
 from tests.support.servers import unique_name
 
 pytest.importorskip("systemd.daemon")

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from gateway.system.times import duration_text, now_text, utc_text
+from cloud.values import duration_text
+from gateway.system.times import now_text, utc_text
 
 
 def test_moments_are_utc_with_a_z() -> None:

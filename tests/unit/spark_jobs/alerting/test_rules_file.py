@@ -14,8 +14,8 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.alert_records import AlertRecord
 from spark_jobs.alerting.rules import DEFAULT_RULES, KINDS, Stuck, alert_id, load_rules
-from spark_jobs.errors import SettingsError
-from spark_jobs.package import write_package
+from spark_jobs.platform.errors import SettingsError
+from spark_jobs.platform.package import write_package
 from tests.support.rules import rules_of
 
 S = 1_000_000

@@ -21,12 +21,11 @@ from deltalake import DeltaTable
 from spark_jobs.anomaly.training import Choices, alarm_events
 from spark_jobs.jobs.anomaly import AnomalyJob
 from spark_jobs.jobs.train import train_models
-from spark_jobs.schemas import STATISTICS
-from spark_jobs.session import spark_session
-from spark_jobs.settings import Settings
+from spark_jobs.platform.schemas import STATISTICS
+from spark_jobs.platform.session import spark_session
+from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
-from spark_jobs.streaming.batch_gate import BatchGate
-from spark_jobs.streaming.query import start_query
+from spark_jobs.streaming.query import BatchGate, start_query
 from tests.support.real_mast import CUPS, INTERVAL_S, Fault, RealMast, find_wheel, read, statistics_table
 
 DEAD: Final = "Spd80mS"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloud.wire.fields import InvalidFields
-from spark_jobs.transforms.latest_record import Row, calibration, furthest_run, last_status, revised
+from spark_jobs.transforms.records import Row, calibration, furthest_run, last_status, revised
 
 
 def run(state: str, cup: int, *, revision: int = 0, reported_at: int = 0, waits: int = 0) -> Row:

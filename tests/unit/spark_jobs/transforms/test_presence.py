@@ -23,7 +23,7 @@ def status(run: str, state: str, told_s: int, uplink: str | None = None) -> dict
     return {"run": run, "state": state, "reported_us": told_s * S, "uplink": uplink}
 
 
-def spans(run: str, *found: tuple[int, int], place: str = "kafka") -> list[dict[str, Any]]:
+def spans(run: str, *found: tuple[int, int], place: str = "stored") -> list[dict[str, Any]]:
     return [
         {"place": place, "run": run, "channel": CUP, "first": first, "last": last} for first, last in found
     ]

@@ -1,1 +1,0 @@
-"""What the pages show of all masts together, or of the whole pipeline."""

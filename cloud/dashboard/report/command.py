@@ -1,0 +1,90 @@
+"""``fieldgate report``: a mast's month as HTML or PDF. Needs the extra ``report``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from cloud.command_line import OK
+from cloud.dashboard.report.figures import HELD, Month
+from cloud.dashboard.report.page import read_report, write_page
+from cloud.errors import CloudError
+from cloud.lake.query import add_lake, named_lakes
+from cloud.lake.reader import LakeReader
+from cloud.values import installed_version
+from cloud.whole_files import whole_files
+
+_PANGO: Final = (
+    "a PDF needs Pango: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 "
+    "fonts-dejavu-core; -o FILE.html doesn't"
+)
+
+
+def require() -> None:
+    """Raises CloudError with the command that installs what is missing."""
+    try:
+        import weasyprint  # noqa: F401
+    except OSError as error:
+        raise CloudError(f"{_PANGO} ({str(error).partition(chr(10))[0]})") from error
+
+
+def pdf_of(html: str) -> bytes:
+    """The document's bytes. Raises CloudError."""
+    require()
+    import weasyprint
+
+    made: bytes = weasyprint.HTML(string=html, url_fetcher=_nothing_else).write_pdf()
+    return made
+
+
+def _nothing_else(url: str) -> dict[str, object]:
+    """The page is whole: whatever it names elsewhere isn't fetched."""
+    raise ValueError(f"{url} isn't part of the report")
+
+
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    arguments.description = (
+        "A mast's month in the site's time, as one HTML file or a PDF. It says what is missing."
+    )
+    arguments.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
+    arguments.add_argument("--month", required=True, metavar="YYYY-MM", help="such as 2026-11")
+    arguments.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help=".html or .pdf (default MAST-YYYY-MM.html)"
+    )
+    add_lake(arguments)
+    arguments.add_argument(
+        "--interval", type=int, metavar="S", help="length of the intervals in seconds (default 600, else the "
+        "shortest there is)"
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the report and prints its path. Raises CloudError."""
+    print_report(options, now_ms=time.time_ns() // 1_000_000)
+    return OK
+
+
+def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
+    """As the command does, at a moment. Raises CloudError."""
+    month = Month.read(options.month)
+    given: Path = options.output or Path(f"{options.mast}-{month}.html")
+    if given.suffix.lower() not in (".html", ".pdf"):
+        raise CloudError(f"-o {given}: the file's name ends in .html or .pdf")
+    if given.suffix.lower() == ".pdf":
+        # At once, not after the sums.
+        require()
+    reader = LakeReader(named_lakes(options), columns=HELD)
+    reader.look()
+    report = read_report(reader, options.mast, month, now_ms=now_ms, interval_s=options.interval)
+    page = write_page(report, now_ms=now_ms, version=installed_version())
+    content = pdf_of(page) if given.suffix.lower() == ".pdf" else page.encode()
+    try:
+        with whole_files([given], force=True) as part:
+            part[given].write_bytes(content)
+    except OSError as error:
+        raise CloudError(f"-o {given}: {error.strerror}") from error
+    sys.stdout.write(f"{given}\n")

@@ -1,0 +1,216 @@
+"""The charts of a report: SVG by matplotlib, which is part of the extra ``report``."""
+
+from __future__ import annotations
+
+import io
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from cloud.dashboard.report.figures import MonthView, coverage
+from cloud.dashboard.report.markup import number, tag
+from cloud.lake.mast import DAY_MS, Channel
+from cloud.lake.numbers import (
+    IEC_CLASSES,
+    distribution,
+    iec_turbulence,
+    insolation,
+    series,
+    shear,
+    turbulence,
+    wind_rose,
+)
+
+_INK, _GRID, _BLUE, _ORANGE = "#4a5560", "#dfe4e8", "#2f7ed8", "#d8701f"
+_COLOURS: Final = (_BLUE, _ORANGE, "#35a06b", "#8a63b8", "#b08900", "#d9534f")
+_SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
+_RECOVERY: Final = (
+    (0.0, _GRID, "none"), (1e-12, "#d9534f", "< 50 %"), (0.5, "#e6b02e", "50–90 %"),
+    (0.9, "#a3cf62", "90–98 %"), (0.98, "#35a06b", "≥ 98 %"),
+)  # fmt: skip
+_POINTS: Final = 480
+_NARROW, _WIDE = (4.8, 3.0), (9.8, 2.6)
+_LOOKS: Final[dict[Any, Any]] = {
+    "font.family": "DejaVu Sans", "font.size": 8.5, "text.color": _INK, "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "axes.axisbelow": True,
+    "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False, "ytick.major.size": 0,
+    "grid.color": _GRID, "legend.frameon": False, "lines.linewidth": 1.6,
+}  # fmt: skip
+
+
+def over_time(view: MonthView, channel: Channel) -> ET.Element:
+    """A channel over the month's days: mean, and the band from the lowest to the highest reading."""
+    month = view.month
+    rows = series(view.view, channel.name, month.begin_ms, month.end_ms, _POINTS).dicts()
+    days = [1 + (row["time"] - month.begin_ms) / DAY_MS for row in rows]
+    low, high, mean = (_floats(row[name] for row in rows) for name in ("low", "high", "value"))
+    figure, axes = _axes("day of the month", channel.unit, _WIDE)
+    axes.fill_between(days, low, high, color=_BLUE, alpha=0.18, linewidth=0, label="lowest to highest")
+    axes.plot(days, mean, color=_BLUE, linewidth=1.1, label="mean")
+    _name_days(axes, month.days)
+    return _picture(figure, f"{channel.name} over the month")
+
+
+def frequencies(view: MonthView) -> ET.Element:
+    """The distribution of the speed, and Weibull's."""
+    rows = distribution(view.view).dicts()
+    middles = [row["from_mps"] + 0.5 for row in rows]
+    figure, axes = _axes("wind speed, m/s", "% of intervals")
+    axes.bar(middles, [100 * row["share"] for row in rows], 0.9, color=_BLUE, alpha=0.8, label="measured")
+    first = rows[0] if rows else {}
+    if first.get("weibull_k"):
+        name = f"Weibull, A {number(first['weibull_a_mps'])} m/s, k {number(first['weibull_k'])}"
+        axes.plot(middles, [100 * row["weibull_share"] for row in rows], color=_ORANGE, label=name)
+    return _picture(figure, "Distribution of the wind speed")
+
+
+def directions(view: MonthView) -> ET.Element:
+    """The wind rose: for each of 16 sectors its share, by speed."""
+    shares = np.zeros((len(_SPEEDS), 16))
+    for row in wind_rose(view.view).dicts():
+        shares[int(row["from_mps"] // 3), round(row["sector"] / 22.5)] = 100 * row["share"]
+    names = [f"{3 * at}–{3 * at + 3} m/s" for at in range(len(_SPEEDS) - 1)] + ["≥ 15 m/s"]
+    with mpl.rc_context(_LOOKS | {"axes.spines.left": True}):
+        figure = Figure(_NARROW, layout="constrained")
+        axes: Any = figure.add_subplot(projection="polar")
+        axes.set_theta_zero_location("N")
+        axes.set_theta_direction(-1)
+        axes.set_thetagrids(range(0, 360, 90), "NESW")
+        axes.yaxis.set_major_formatter("{x:g} %")
+        axes.yaxis.set_major_locator(mpl.ticker.MaxNLocator(3))
+        axes.spines[:].set_visible(False)
+        sectors, floor = np.arange(16) * np.pi / 8, np.zeros(16)
+        for of_speed, name, colour in zip(shares, names, _SPEEDS, strict=True):
+            axes.bar(
+                sectors, of_speed, 0.34, floor, color=colour, edgecolor="white", linewidth=0.3, label=name
+            )
+            floor += of_speed
+        axes.legend(loc="center left", bbox_to_anchor=(1.15, 0.5))
+    return _picture(figure, "Wind rose")
+
+
+def course(channels: list[Channel], hours: list[list[float | None]], quantity: str) -> ET.Element | None:
+    """The mean day of the channels of a quantity; None without one."""
+    lines = [
+        (channel, _floats(means[at] for means in hours))
+        for at, channel in enumerate(channels)
+        if channel.quantity == quantity
+    ]
+    if all(np.isnan(means).all() for _, means in lines):
+        return None
+    figure, axes = _axes("hour of the day", lines[0][0].unit)
+    for (channel, means), colour in zip(lines, _COLOURS, strict=False):
+        height = f"{channel.height_m:g} m" if channel.height_m else channel.name
+        name = height if quantity == "wind_speed" else channel.name
+        axes.plot([hour + 0.5 for hour in range(len(hours))], means, color=colour, label=name)
+    axes.set(xlim=(0, 24), xticks=range(0, 25, 3), xticklabels=[f"{hour:02d}" for hour in range(0, 25, 3)])
+    return _picture(figure, f"Mean day of {quantity.replace('_', ' ')}")
+
+
+def profile(view: MonthView, exponent: float | None) -> ET.Element:
+    """Speed over height, and the power law through the means."""
+    rows = [row for row in shear(view.view).dicts() if row["mean_speed"] is not None]
+    figure, axes = _axes("m/s", "m above ground")
+    if exponent is not None:
+        top, parts = rows[-1], [at / 12 for at in range(2, 15)]
+        law = [top["mean_speed"] * part**exponent for part in parts]
+        heights = [top["height_m"] * part for part in parts]
+        axes.plot(law, heights, color=_ORANGE, label=f"power law, α {number(exponent, 3)}")
+    speeds, heights = ([row[name] for row in rows] for name in ("mean_speed", "height_m"))
+    axes.plot(speeds, heights, "o", color=_BLUE, label="mean, all cups above 3 m/s")
+    axes.set_ylim(bottom=0)
+    return _picture(figure, "Shear profile")
+
+
+def intensity(view: MonthView) -> ET.Element:
+    """Turbulence by speed beside IEC 61400-1's classes."""
+    rows = turbulence(view.view).dicts()
+    most = max((row["speed_mps"] for row in rows), default=15.0)
+    speeds = [at / 2 for at in range(7, int(2 * most) + 3)]
+    figure, axes = _axes("m/s", "%")
+    for (name, at_15), dash in zip(IEC_CLASSES, ("-", "--", ":"), strict=True):
+        wanted = [100 * iec_turbulence(at_15, speed) for speed in speeds]
+        axes.plot(speeds, wanted, dash, color=_INK, linewidth=0.8, label=f"IEC {name}")
+    for name, column, colour in (("mean", "mean", _BLUE), ("90th percentile", "p90", _ORANGE)):
+        found = [100 * row[column] for row in rows]
+        axes.plot([row["speed_mps"] for row in rows], found, "o-", color=colour, markersize=3, label=name)
+    axes.set(xlim=(3, most + 1), ylim=(0, None))
+    return _picture(figure, "Turbulence intensity by speed")
+
+
+def recovered(view: MonthView) -> ET.Element:
+    """Recovery by channel and day."""
+    found = {(row["channel"], row["day"]): row["recovery"] for row in coverage(view).dicts()}
+    channels = sorted({channel for channel, _ in found}, reverse=True)
+    days = range(1, view.month.days + 1)
+    shares = np.array([_floats(found.get((channel, day)) for day in days) for channel in channels])
+    figure, axes = _axes("", "", (_WIDE[0], 0.5 + 0.18 * len(channels)))
+    classes = np.digitize(shares, [least for least, _, _ in _RECOVERY]).astype(float)
+    classes[np.isnan(shares)] = np.nan
+    colours = [colour for _, colour, _ in _RECOVERY]
+    edges = np.arange(0.5, view.month.days + 1)
+    axes.pcolormesh(edges, np.arange(len(channels) + 1), classes, cmap=ListedColormap(colours), vmin=1,
+                    vmax=len(colours), edgecolor="white", linewidth=1)  # fmt: skip
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.set(yticks=np.arange(len(channels)) + 0.5, yticklabels=channels, xticks=list(days))
+    axes.tick_params(length=0)
+    legend = [Patch(color=colour, label=words) for _, colour, words in reversed(_RECOVERY)]
+    return _picture(figure, "Recovery by channel and day", legend)
+
+
+def sunny_days(view: MonthView) -> ET.Element:
+    """Insolation of each of the site's days."""
+    rows = insolation(view.view).dicts()
+    figure, axes = _axes("day of the month", "kWh/m²", _WIDE)
+    days = [int(row["day"][8:]) + 0.5 for row in rows]
+    axes.bar(days, [row["insolation_wh_m2"] / 1000 for row in rows], 0.94, color="#e0a12b", alpha=0.8)
+    _name_days(axes, view.month.days)
+    return _picture(figure, "Insolation by day")
+
+
+def _axes(x: str, y: str, size: tuple[float, float] = _NARROW) -> tuple[Figure, Any]:
+    """Returns a figure of a size in inches, with one pair of axes of these names."""
+    with mpl.rc_context(_LOOKS):
+        figure = Figure(size, layout="constrained")
+        axes = figure.add_subplot(xlabel=x, ylabel=y)
+        axes.grid(axis="y")
+    return figure, axes
+
+
+def _name_days(axes: Any, days: int) -> None:
+    axes.set(xlim=(1, days + 1), xticks=[day + 0.5 for day in range(1, days + 1)])
+    axes.set_xticklabels([str(day) for day in range(1, days + 1)])
+
+
+def _floats(values: Iterable[float | None]) -> list[float]:
+    return [np.nan if value is None else value for value in values]
+
+
+def _picture(figure: Figure, label: str, legend: Sequence[Patch] | None = None) -> ET.Element:
+    """Returns the figure as an element of the page, with its words for those who don't see it."""
+    (axes,) = figure.axes
+    named = legend or axes.get_legend_handles_labels()[0]
+    with mpl.rc_context(_LOOKS | {"svg.fonttype": "none", "svg.hashsalt": label}):
+        if named and axes.get_legend() is None:
+            figure.legend(handles=named, loc="outside upper left", ncols=len(named), handlelength=1.5)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    drawn = ET.fromstring(text.getvalue())  # noqa: S314 - of matplotlib
+    for each in list(drawn.iter()):
+        each.tag = each.tag.rpartition("}")[2]
+        each.attrib = {key.rpartition("}")[2]: value for key, value in each.attrib.items()}
+        if each.tag == "g":
+            # The same in each picture, and nothing refers to them.
+            each.attrib.pop("id", None)
+    if (about := drawn.find("metadata")) is not None:
+        drawn.remove(about)
+    drawn.set("role", "img")
+    drawn.insert(0, tag("title", label))
+    return tag("div", drawn, class_="chart wide" if figure.get_figwidth() == _WIDE[0] else "chart")

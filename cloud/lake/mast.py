@@ -1,0 +1,328 @@
+"""One mast: its channels with their records, its site, and the tables below its charts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cloud.errors import CloudError
+from cloud.lake.reader import Frame, LakeReader
+from cloud.wire.quantities import QUANTITIES
+
+DAY_MS: Final = 86_400_000
+MOST_CHANNELS: Final = 200
+"""The bound of a mast's channels on a page or in a report: whoever may publish for it can name thousands."""
+FOREVER_MS: Final = 100_000 * DAY_MS
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A channel of the mast; height and twin are those of its record, where ``channels`` has one."""
+
+    name: str
+    quantity: str
+    unit: str
+    height_m: float | None = None
+    twin: str | None = None
+    kind: str = "linear"
+
+    @property
+    def is_direction(self) -> bool:
+        """Whether its means are those of unit vectors."""
+        return self.kind == "direction"
+
+
+@dataclass(frozen=True)
+class Mast:
+    """What a mast is. ``begin_ms`` and ``end_ms`` are its statistics' time; ``missing`` is in words.
+
+    ``chosen`` names its channels where others are left out.
+    """
+
+    gateway: str
+    channels: tuple[Channel, ...]
+    intervals_s: tuple[int, ...]
+    begin_ms: int
+    end_ms: int
+    site: dict[str, Any]
+    missing: tuple[str, ...] = ()
+    chosen: tuple[str, ...] | None = None
+
+    @property
+    def offset_min(self) -> int:
+        """Minutes that local time is ahead of UTC; 0 without a site."""
+        return int(self.site.get("utc_offset_min") or 0)
+
+    def of(self, quantity: str) -> list[Channel]:
+        """Its channels of a quantity, the highest first."""
+        found = [each for each in self.channels if each.quantity == quantity]
+        return sorted(found, key=lambda each: (-(each.height_m or 0.0), each.name))
+
+    def named(self, name: str | None) -> Channel | None:
+        """The channel of that name, else the highest cup, else the first."""
+        known = [each for each in self.channels if each.name == name]
+        return next(iter((*known, *self.of("wind_speed"), *self.channels)), None)
+
+    def vane_for(self, cup: Channel | None) -> Channel | None:
+        """The vane nearest in height."""
+        height = (cup and cup.height_m) or 0.0
+        return min(
+            self.of("wind_direction"), key=lambda each: abs((each.height_m or 0.0) - height), default=None
+        )
+
+
+def read_mast(
+    reader: LakeReader,
+    gateway: str,
+    begin_ms: int = 0,
+    end_ms: int = FOREVER_MS,
+    *,
+    most: int | None = None,
+    wanted: str | None = None,
+) -> Mast:
+    """What the lake has of a mast from and to, exclusive; records and site are the newest until then.
+
+    ``most`` channels: the ``wanted`` one, then those with a record, then those with most intervals. Raises
+    Missing without statistics, LakeError.
+    """
+    found = reader.read(
+        "statistics",
+        "SELECT channel, any_value(quantity) AS quantity, any_value(unit) AS unit, "  # noqa: S608
+        "epoch_ms(min(interval_start)) AS begin_at, epoch_ms(max(interval_start)) AS end_at, "
+        "list(DISTINCT interval_s) AS intervals, count(*) AS n FROM statistics WHERE gateway = ? "
+        f"AND {within('interval_start', begin_ms, end_ms)} GROUP BY channel ORDER BY channel",
+        [gateway],
+    ).dicts()
+    missing: list[str] = []
+    newest = _in_force(rows_of(reader, "channels", _RECORD, gateway, missing), end_ms)
+    sensors = {row["sensor"]: row["channel"] for row in newest.values()}
+    chosen = None
+    if most is not None and len(found) > most:
+        found.sort(key=lambda row: (row["channel"] != wanted, row["channel"] not in newest, -row["n"]))
+        missing.append(
+            f"{len(found) - most:,} of its {len(found):,} channels are left out: `fieldgate query` has them "
+            "all, and the dashboard the one that an address names, /mast/ID?channel=NAME."
+        )
+        found = sorted(found[:most], key=lambda row: str(row["channel"]))
+        chosen = tuple(row["channel"] for row in found)
+    channels = []
+    for row in found:
+        record = newest.get(row["channel"], {})
+        pair, quantity = record.get("pair"), row["quantity"]
+        twin = f"{pair}.{quantity}" if pair else None
+        # Either of two twins may name the other.
+        named_by = [
+            each["channel"]
+            for each in newest.values()
+            if each.get("pair") == record.get("sensor")
+            and each.get("pair") in sensors
+            and each["quantity"] == quantity
+        ]
+        channels.append(
+            Channel(
+                row["channel"],
+                quantity,
+                row["unit"],
+                record.get("height_m"),
+                twin or next(iter(named_by), None),
+                record.get("kind") or (QUANTITIES[quantity].kind if quantity in QUANTITIES else "linear"),
+            )
+        )
+    intervals = sorted({each for row in found for each in row["intervals"]})
+    return Mast(
+        gateway,
+        tuple(channels),
+        tuple(intervals),
+        min((row["begin_at"] for row in found), default=0),
+        max((row["end_at"] for row in found), default=0) + 1000 * (intervals or [0])[-1],
+        read_site(reader, gateway, end_ms, missing),
+        tuple(missing),
+        chosen,
+    )
+
+
+def masts(reader: LakeReader) -> list[str]:
+    """Those that the lake has anything of."""
+    found: set[str] = set()
+    for table in ("sites", "channels", "presence", "statistics"):
+        if reader.version(table) >= 0:
+            found.update(reader.read(table, f"SELECT DISTINCT gateway FROM {table}").column("gateway"))  # noqa: S608
+    return sorted(found)
+
+
+def check_known(reader: LakeReader, gateway: str) -> None:
+    """Raises CloudError, which names the masts there are, where the lake has nothing of this one."""
+    known = masts(reader)
+    if gateway in known:
+        return
+    near = difflib.get_close_matches(gateway, known, 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    there = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+    raise CloudError(f"no mast {gateway} in the lake, which has {there or 'none yet'}{meant}")
+
+
+def utc_offset(minutes: int) -> str:
+    """An offset from UTC, such as +05:45."""
+    hours, rest = divmod(abs(minutes), 60)
+    return f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}"
+
+
+def within(time: str, begin_ms: int, end_ms: int) -> str:
+    """The condition that a time of a table that has a ``date`` lies there: other days' files aren't read."""
+    if (begin_ms, end_ms) == (0, FOREVER_MS):
+        return "true"
+    begin, end = (f"make_timestamp({1000 * each})" for each in (begin_ms, end_ms))
+    return (
+        f"{time}::TIMESTAMP >= {begin} AND {time}::TIMESTAMP < {end} "
+        f"AND date BETWEEN {begin}::DATE AND {end}::DATE"
+    )
+
+
+def read_site(reader: LakeReader, gateway: str, end_ms: int, missing: list[str]) -> dict[str, Any]:
+    """The mast's site as it was before then, else its first; empty without. ``missing`` gets why."""
+    sites = rows_of(reader, "sites", _SITE, gateway, missing)
+    sites.sort(key=lambda row: row["valid_from_at"])
+    return next((row for row in reversed(sites) if row["valid_from_at"] < end_ms), next(iter(sites), {}))
+
+
+def _in_force(records: list[dict[str, Any]], end_ms: int) -> dict[str, dict[str, Any]]:
+    """Each channel's newest record of those from before then, else its first."""
+    newest: dict[str, dict[str, Any]] = {}
+    for row in sorted(records, key=lambda row: (row["valid_from_at"] or 0, str(row.get("updated_at") or ""))):
+        if row["channel"] not in newest or (row["valid_from_at"] or 0) < end_ms:
+            newest[row["channel"]] = row
+    return newest
+
+
+_RECORD: Final = ("channel", "sensor", "quantity", "height_m", "pair", "kind", "updated_at")
+_SITE: Final = ("name", "owner", "latitude", "longitude", "elevation_m", "utc_offset_min")
+
+
+def rows_of(
+    reader: LakeReader, table: str, columns: Sequence[str], gateway: str, missing: list[str]
+) -> list[dict[str, Any]]:
+    """A mast's rows of ``sites`` or ``channels``; without the table none, and ``missing`` gets why."""
+    try:
+        return reader.read(
+            table,
+            f"SELECT {', '.join(columns)}, epoch_ms(valid_from) AS valid_from_at FROM {table} "  # noqa: S608
+            "WHERE gateway = ?",
+            [gateway],
+        ).dicts()
+    except CloudError as error:
+        missing.append(str(error))
+        return []
+
+
+def details(reader: LakeReader, gateway: str) -> dict[str, Frame | str]:
+    """Tables below the charts, or what is missing of each."""
+    found: dict[str, Frame | str] = {}
+    for title, (table, sql) in _DETAILS.items():
+        try:
+            found[title] = reader.read(table, sql, [gateway])
+        except CloudError as error:
+            found[title] = str(error)
+    # Of a mast that measured all of it itself, as most do, there is nothing to say.
+    imported = found[_IMPORTED]
+    if isinstance(imported, str) or not imported.rows:
+        del found[_IMPORTED]
+    return found
+
+
+DEVIATING: Final = """epoch_ms(interval_start) AS interval_start_at, interval_s, score, threshold,
+    coalesce(channels[1].channel, nullif(split_part(rules[1], ':', 2), '')) AS channel,
+    array_to_string(list_transform(channels[:3],
+        lambda each: printf('%s %.0f %%', each.channel, 100 * each.share)), ', ') AS deviating,
+    array_to_string(rules, ', ') AS rules FROM anomalies WHERE (score > threshold OR len(rules) > 0)"""
+"""Of ``anomalies``: when, how far, and who deviates most, with shares of the score; it may go on with AND."""
+
+
+_EVENTS: Final = """WITH mine AS (FROM runs WHERE gateway = ?), found AS (
+        SELECT started AS moment, 'started' AS event, run,
+            CASE (boot = lag(boot) OVER (ORDER BY started)) WHEN true THEN 'the machine had not stopped'
+                WHEN false THEN 'the machine had booted' END AS detail FROM mine
+        UNION ALL SELECT ended, state, run, NULL FROM mine WHERE ended IS NOT NULL
+        UNION ALL SELECT reported_at, 'dropped', run, each.value || ' records until then: ' || each.key
+            FROM (SELECT *, unnest(map_entries(dropped_records)) AS each FROM mine) WHERE each.value > 0
+        UNION ALL SELECT reported_at, 'dropped', run, 'until then perhaps more than is known' FROM mine
+            WHERE drops_unknown
+        UNION ALL SELECT min(started), 'found to have been ' || each."end", each.run,
+            'lost at most ' || max(each.lost_at_most_s) || ' s'
+            FROM (SELECT started, unnest(unfinished) AS each FROM mine) GROUP BY each.run, each."end"
+    )
+    SELECT epoch_ms(moment) AS happened_at, event, run, detail FROM found
+    ORDER BY moment DESC NULLS LAST, event, run, detail LIMIT 50"""
+"""What run records tell. A run that did not end itself is found by the next one, at its start."""
+
+
+_IMPORTED: Final = "Imported from other loggers"
+
+
+_DETAILS: Final[dict[str, tuple[str, str]]] = {
+    "Live": (
+        "presence",
+        "SELECT channel, last_value, state, epoch_ms(last_time) AS last_at FROM presence WHERE gateway = ? "
+        "ORDER BY channel",
+    ),
+    "Calibration in force": (
+        "channels",
+        'SELECT channel, cal, model, serial, slope, "offset", certificate, expires::VARCHAR AS expires, '
+        "height_m, boom_deg "
+        "FROM channels WHERE gateway = ? AND (in_force AND valid_to IS NULL OR driver = 'import') "
+        "QUALIFY in_force OR NOT bool_or(in_force) OVER (PARTITION BY channel) ORDER BY channel",
+    ),
+    _IMPORTED: (
+        "imports",
+        'SELECT file, "into", count(DISTINCT channel) AS channels, epoch_ms(min(begin)) AS begin_at, '
+        'epoch_ms(max("end")) AS end_at, sum("rows")::BIGINT AS "rows", '
+        "epoch_ms(max(imported_at)) AS imported_at FROM imports WHERE gateway = ? GROUP BY ALL "
+        "ORDER BY begin_at DESC LIMIT 20",
+    ),
+    "Alerts": (
+        "alerts",
+        "SELECT rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, "
+        "epoch_ms(cleared_at) AS cleared_at, value, detail "
+        "FROM alerts WHERE gateway = ? ORDER BY raised_at DESC LIMIT 50",
+    ),
+    "Anomalies": (
+        "anomalies",
+        f"SELECT {DEVIATING} AND gateway = ? ORDER BY anomalies.interval_start DESC LIMIT 50",
+    ),
+    "Events": ("runs", _EVENTS),
+    "Runs": (
+        "runs",
+        "SELECT run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at, outbox_records "
+        "FROM runs WHERE gateway = ? ORDER BY started DESC LIMIT 20",
+    ),
+    "Losses": (
+        "presence",
+        "SELECT channel, pending, announced, lost FROM presence WHERE gateway = ? AND lost + announced > 0 "
+        "ORDER BY lost DESC",
+    ),
+}
+
+
+def records_in_force(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -> list[dict[str, Any]]:
+    """Records of channels that were in force in a time, each with those ``spans`` of its that reach into it.
+
+    From and to, in milliseconds since 1970; None is an unknown beginning, or no end yet. Raises Missing,
+    LakeError.
+    """
+    rows = reader.read(
+        "channels",
+        """SELECT channel, cal, sensor, quantity, unit, raw_unit, driver, slope, "offset", model, serial,
+            certificate, lab, height_m, boom_deg, pair, in_force, calibrated::VARCHAR AS calibrated,
+            expires::VARCHAR AS expires, epoch_ms(valid_from) AS from_at, epoch_ms(valid_to) AS to_at,
+            list_transform(periods, lambda each: [epoch_ms(each."begin"), epoch_ms(each."end")]) AS spans
+        FROM channels WHERE gateway = ? ORDER BY channel, valid_from""",
+        [gateway],
+    ).dicts()
+    for row in rows:
+        row["spans"] = [
+            (begin, end)
+            for begin, end in row["spans"] or [(row["from_at"], row["to_at"])]
+            if (begin or 0) < end_ms and (end is None or end > begin_ms)
+        ]
+    return [row for row in rows if row["spans"]]

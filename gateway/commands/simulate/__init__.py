@@ -1,1 +1,0 @@
-"""``fieldgate simulate``: the past of a fleet that never was, through the real pipeline."""

@@ -1,1 +1,0 @@
-"""`fieldgate service uplink`: what to do about an uplink that stays away."""

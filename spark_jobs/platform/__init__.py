@@ -1,0 +1,1 @@
+"""What all jobs stand on: settings, the Spark session, tables' columns, files, metrics."""

@@ -1,1 +1,0 @@
-"""What a job remembers between batches, beyond its checkpoint."""

@@ -1,0 +1,267 @@
+"""The report of made-up masts: its numbers, in the site's time, and what it says is missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from deltalake import DeltaTable
+
+from cloud.dashboard.report import figures
+from cloud.dashboard.report.figures import HELD, Month, intervals_in
+from cloud.dashboard.report.markup import number, percent
+from cloud.dashboard.report.page import SECTIONS, Report, read_report, write_page
+from cloud.errors import CloudError
+from cloud.lake.cleaning import Mark, add
+from spark_jobs.platform import schemas
+from tests.support.commands import report as run
+from tests.support.fleet_lake import reader_of, write, write_fleet
+
+END: Final = datetime(2026, 11, 21, tzinfo=UTC)
+NOW_MS: Final = int(END.timestamp() * 1000)
+LATER_MS: Final = NOW_MS + 30 * 86_400_000
+CUP: Final = "cup-50m-a.wind_speed"
+NOVEMBER: Final = Month.read("2026-11")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three masts from October 28th on, the third with an outage; and flagged readings of its."""
+    root = tmp_path_factory.mktemp("fleet") / "lake"
+    write_fleet(root, 3, 24, end=END)
+    begin = datetime(2026, 11, 3, 22, 0, tzinfo=UTC)
+    times = [begin + timedelta(seconds=60 * at) for at in range(60)]
+    flags = [["STUCK_VALUE"]] * 30 + [[]] * 20 + [["NOISY", "STUCK_VALUE"]] * 10
+    write(root, schemas.READINGS, {
+        "gateway": ["mast-03"] * 60, "channel": [CUP] * 60, "time": times,
+        "date": [each.date() for each in times],
+        "value": np.full(60, 4.0), "quality": [3] * 30 + [1] * 20 + [4] * 10, "reasons": flags,
+    })  # fmt: skip
+    return root
+
+
+def report_of(lake: Path, mast: str = "mast-03", month: Month = NOVEMBER, now_ms: int = NOW_MS) -> Report:
+    reader = reader_of(lake, columns=HELD)
+    return read_report(reader, mast, month, now_ms=now_ms)
+
+
+def page_of(lake: Path, mast: str = "mast-03", month: Month = NOVEMBER, now_ms: int = NOW_MS) -> str:
+    return write_page(report_of(lake, mast, month, now_ms), now_ms=now_ms, version="1")
+
+
+def missing_of(page: str) -> list[str]:
+    return re.findall(r'<p class="missing">(.*?)</p>', page)
+
+
+@pytest.fixture(scope="module")
+def report(lake: Path) -> Report:
+    return report_of(lake)
+
+
+def rows_of(lake: Path, channel: str) -> Any:
+    """The channel's intervals of the site's November, by the site's time."""
+    rows = DeltaTable(str(lake / "statistics")).to_pandas()
+    rows = rows[(rows.gateway == "mast-03") & (rows.channel == channel)].sort_values("interval_start")
+    rows["local"] = rows.interval_start.dt.tz_localize(None) + timedelta(minutes=345)
+    return rows[rows.local.dt.strftime("%Y-%m") == "2026-11"]
+
+
+def test_a_month_is_one_of_the_sites_time() -> None:
+    month = Month(2026, 11, 345)
+    assert month.begin_ms == datetime(2026, 10, 31, 18, 15, tzinfo=UTC).timestamp() * 1000
+    assert month.local(month.begin_ms) == "2026-11-01 00:00"
+    assert (month.days, month.title, month.offset) == (30, "November 2026", "UTC+05:45")
+    assert Month(2026, 12, -90).local(Month(2026, 12, -90).end_ms) == "2027-01-01 00:00"
+    assert Month(2026, 12, -90).offset == "UTC-01:30"
+    # 18:20 UTC is the first of ten minutes that begins in it.
+    assert intervals_in(month.begin_ms, month.end_ms, 600) == 30 * 144
+    assert intervals_in(month.begin_ms, month.begin_ms + 300_000, 600) == 0
+    assert intervals_in(month.begin_ms, month.begin_ms + 300_001, 600) == 1
+    for text in ("2026-13", "2026-1", "soon", "0000-01"):
+        with pytest.raises(CloudError, match="is no month such as 2026-11"):
+            Month.read(text)
+
+
+def test_recovery_by_intervals_and_by_samples(lake: Path, report: Report) -> None:
+    view, rows = report.view, rows_of(lake, CUP)
+    assert view.due == len(rows) == 20 * 144 + 34
+    found = {row["channel"]: row for row in figures.recovery(view, ["gone.temperature"]).dicts()}
+    valid = rows.avg.notna() & (rows.recovery >= 0.5)
+    assert 0 < (~valid).sum() < 300
+    assert found[CUP]["by_intervals"] == valid.mean()
+    assert found[CUP]["by_samples"] == pytest.approx(rows.recovery.mean(), rel=1e-12)
+    assert (found[CUP]["suspect"], found[CUP]["missing"]) == (rows.n_suspect.sum(), rows.n_missing.sum())
+    assert found["gone.temperature"]["by_samples"] == 0
+    assert found["gone.temperature"]["without_row"] == view.due
+
+
+def test_a_month_that_is_over_counts_what_has_no_row(lake: Path) -> None:
+    whole = report_of(lake, now_ms=LATER_MS)
+    found = {row["channel"]: row for row in figures.recovery(whole.view).dicts()}
+    rows = rows_of(lake, CUP)
+    assert whole.view.due == 30 * 144
+    assert found[CUP]["without_row"] == 30 * 144 - len(rows)
+    assert found[CUP]["by_samples"] == pytest.approx(rows.recovery.sum() / (30 * 144), rel=1e-12)
+    valid = rows.avg.notna() & (rows.recovery >= 0.5)
+    assert found[CUP]["by_intervals"] == valid.sum() / (30 * 144)
+    longest = figures.gaps(whole.view).dicts()[0]
+    assert (longest["channel"], longest["intervals"]) == ("", 30 * 144 - len(rows))
+    days = {
+        row["day"]: row["recovery"] for row in figures.coverage(whole.view).dicts() if row["channel"] == CUP
+    }
+    assert days[30] == 0
+    assert days[21] == pytest.approx(rows[rows.local.dt.day == 21].recovery.sum() / 144)
+
+
+def test_gust_power_and_gaps(lake: Path, report: Report) -> None:
+    rows = rows_of(lake, CUP)
+    top = next(row for row in figures.wind(report.view).dicts() if row["channel"] == CUP)
+    gust = rows.loc[rows.gust.idxmax()]
+    assert (top["gust"], top["gust_at"]) == (gust.gust, gust.gust_time.timestamp() * 1000)
+    assert top["power_density"] == pytest.approx((0.5 * 0.99 * rows.cube_mean).mean(), rel=1e-12)
+    means = {row["channel"]: row for row in figures.means(report.view).dicts()}
+    highest = rows.loc[rows["max"].idxmax()]
+    assert means[CUP]["highest_at"] == highest.max_time.timestamp() * 1000
+    (gap,) = figures.gaps(report.view).dicts()
+    absent = rows[rows["count"] == 0]
+    assert gap["channel"] == ""
+    assert gap["begin_at"] == absent.interval_start.min().timestamp() * 1000
+    assert gap["intervals"] == len(absent)
+
+
+def test_flagged_periods_by_reason(lake: Path, report: Report) -> None:
+    found = figures.flagged(report.reader, "mast-03", report.month, 600).dicts()
+    local = report.month.local
+    assert [(row["reason"], local(row["begin_at"]), local(row["end_at"]), row["readings"], row["worst"])
+            for row in found] == [
+        ("STUCK_VALUE", "2026-11-04 03:45", "2026-11-04 04:15", 30, 3),
+        ("NOISY", "2026-11-04 04:35", "2026-11-04 04:45", 10, 4),
+        ("STUCK_VALUE", "2026-11-04 04:35", "2026-11-04 04:45", 10, 4),
+    ]  # fmt: skip
+
+
+def test_calibrations_in_force_are_those_of_the_month(lake: Path, tmp_path: Path) -> None:
+    begins = [datetime(2026, at, 10, tzinfo=UTC) for at in (9, 11, 12)]
+    ends = [*begins[1:], None]
+    write(tmp_path, schemas.CHANNELS, {
+        "gateway": ["mast-03"] * 3, "channel": [CUP] * 3, "cal": ["a", "b", "c"], "valid_from": begins,
+        "valid_to": ends,
+        "periods": [[{"begin": begin, "end": end}] for begin, end in zip(begins, ends, strict=True)],
+    })  # fmt: skip
+    reader = reader_of(tmp_path)
+    found = figures.calibrations(reader, "mast-03", NOVEMBER)
+    change = int(begins[1].timestamp() * 1000)
+    assert [(row["cal"], row["periods"]) for row in found] == [
+        ("a", [(None, change)]),
+        ("b", [(change, None)]),
+    ]
+
+
+def test_the_cleaning_log_and_means_without_what_it_marks(lake: Path, tmp_path: Path) -> None:
+    shutil.copytree(lake, tmp_path / "lake")
+    when = datetime(2026, 11, 3, 22, tzinfo=UTC)
+    mark = Mark("mast-03", "cup-50m-a", when, when + timedelta(hours=5), "iced", "Ada", END)
+    add({"lake": (str(tmp_path / "lake"), None)}, [mark, replace(mark, gateway="mast-01")])
+    report = report_of(tmp_path / "lake")
+    (found,) = figures.cleaning(report.reader, report.view).dicts()
+    assert (found["channel"], found["reason"], found["intervals"]) == ("cup-50m-a", "iced", 30)
+    (means,) = figures.means_without_marks(report.reader, report.view).dicts()
+    rows = rows_of(lake, CUP)
+    rows = rows[rows.recovery >= 0.5]
+    marked = (rows.interval_start >= when) & (rows.interval_start < when + timedelta(hours=5))
+    assert means["with_marked"] == pytest.approx(rows.avg.mean(), rel=1e-12)
+    assert means["without"] == pytest.approx(rows[~marked].avg.mean(), rel=1e-12)
+    page = write_page(report, now_ms=NOW_MS, version="1")
+    assert "<td>cup-50m-a</td><td>2026-11-04 03:45</td><td>2026-11-04 08:45</td><td>iced</td>" in page
+
+
+def test_the_page_has_every_section_and_its_numbers(lake: Path) -> None:
+    page = page_of(lake)
+    assert re.findall("<h2>(.*?)</h2>", page) == list(SECTIONS)
+    assert missing_of(page) == ["The month isn't over: this is until 2026-11-21 05:45."]
+    mean = rows_of(lake, CUP).avg.mean()
+    assert f"<b>{mean:.2f} m/s</b>" in page
+    assert "UTC+05:45, the site&#x27;s" in page or "UTC+05:45, the site's" in page
+    assert "Plateau 1, November 2026" in page
+    assert "NRG 40H" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page == page_of(lake)
+
+
+def test_a_lake_without_mast_or_records_says_so_and_goes_on(lake: Path, tmp_path: Path) -> None:
+    shutil.copytree(lake / "statistics", tmp_path / "statistics")
+    (tmp_path / "alerts" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "alerts" / "_delta_log" / f"{0:020d}.json").write_text('{"commitInfo":')
+    page = page_of(tmp_path)
+    found = missing_of(page)
+    assert "The table sites has no site of this mast: times are UTC." in found
+    for table in ("channels", "sites", "mast", "readings", "runs"):
+        assert any(f"The lake has no table {table} yet" in each for each in found), table
+    assert any("table alerts can't be read" in each for each in found)
+    assert len(re.findall("<svg", page)) >= 7
+    assert re.findall("<h2>(.*?)</h2>", page) == list(SECTIONS)
+
+
+def test_what_two_figures_lack_is_said_once(lake: Path, tmp_path: Path) -> None:
+    shutil.copytree(lake, tmp_path / "lake", ignore=shutil.ignore_patterns("mast"))
+    notes = re.findall('<p class="note">(.*?)</p>', page_of(tmp_path / "lake"))
+    (note,) = [each for each in notes if "no table mast" in each]
+    assert note.count("The lake has no table mast yet") == 1
+
+
+def test_a_month_without_data_and_a_mast_without(lake: Path) -> None:
+    page = page_of(lake, month=Month.read("2025-01"))
+    found = missing_of(page)
+    assert found[0] == "The lake has no statistics of this mast in this month."
+    assert "Plateau 1, January 2025" in page
+    assert re.findall("<h2>(.*?)</h2>", page) == list(SECTIONS)
+    with pytest.raises(
+        CloudError, match=r"no mast mast-3 in the lake, which has mast-01, .*did you mean mast-03"
+    ):
+        report_of(lake, "mast-3")
+    with pytest.raises(CloudError, match="no mast '; DROP TABLE x in the lake"):
+        report_of(lake, "'; DROP TABLE x")
+
+
+def test_a_hostile_name_is_a_text(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>"
+    write(tmp_path, schemas.SITES, {
+        "gateway": [hostile], "valid_from": [END], "name": [hostile], "utc_offset_min": [60],
+    })  # fmt: skip
+    page = page_of(tmp_path, hostile)
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_the_command(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--lake", str(lake), "--mast", "mast-01", "--month", "2026-11"]
+    assert run([*asked, "-o", str(tmp_path / "r.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'r.html'}\n"
+    assert "November 2026" in (tmp_path / "r.html").read_text()
+    for wrong, words in (
+        (["-o", str(tmp_path / "r.doc")], "the file's name ends in .html or .pdf"),
+        (["-o", str(tmp_path / "no" / "r.html")], "No such file or directory"),
+        (["--interval", "61", "-o", str(tmp_path / "r.html")], "have intervals of 600 seconds"),
+        (["--lake", str(tmp_path / "none")], "no lake at"),
+    ):
+        assert run([*asked, *wrong]) == 1
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_numbers_in_words() -> None:
+    assert [number(each, 2) for each in (None, float("nan"), -0.001, 1234.567)] == [
+        "–",
+        "–",
+        "0.00",
+        "1,234.57",
+    ]
+    assert [percent(each) for each in (None, 1.0, 0.99999, 0.5)] == ["–", "100.0", "99.9", "50.0"]

@@ -1,0 +1,45 @@
+"""A password that Kafka may have taken, though its answer did not come."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cloud.errors import CloudError
+from cloud.operate.users import Difference, Users
+from gateway.cli import main
+
+
+@pytest.fixture
+def answerless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The passwords that Kafka takes; the answer to each is lost."""
+    taken: list[str] = []
+
+    def set_password(_: Users, _user: str, password: str) -> None:
+        taken.append(password)
+        raise CloudError("no answer within 1 s")
+
+    monkeypatch.setattr(Users, "__init__", lambda *_: None)
+    monkeypatch.setattr(Users, "compare", lambda *_: Difference((), (), True))
+    monkeypatch.setattr(Users, "allow", lambda *_: None)
+    monkeypatch.setattr(Users, "set_password", set_password)
+    monkeypatch.chdir(tmp_path)
+    kafka = '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n'
+    Path("cloud.toml").write_text(f'{kafka}[users]\noperators = ["olga"]\n')
+    return taken
+
+
+def test_a_gateways_file_stays(answerless: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["provision", "gateway", "mast-07", "--rotate", "--cloud", "cloud.toml"]) == 1
+
+    assert f'"sasl.password" = "{answerless[0]}"' in Path("mast-07.access.toml").read_text()
+    said = capsys.readouterr().err
+    assert said.startswith("fieldgate: no answer within 1 s: whether Kafka has mast-07's new password")
+    assert "-o another file" in said
+
+
+def test_an_operators_is_shown(answerless: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["provision", "users", "--rotate", "olga", "--cloud", "cloud.toml"]) == 1
+    assert re.search(rf"^olga {answerless[0]}$", capsys.readouterr().out, re.MULTILINE)
