@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from runpy import run_module
 from types import ModuleType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cloud.command_line import FAILED, INTERRUPTED, OK, CommandError, fail
 
@@ -69,7 +69,6 @@ COMMANDS: Final = {
     "phone": Command(
         "gateway.commands.phone", "open the status page to a phone for an hour: a QR code with its address"
     ),
-    "actuators": Command("gateway.commands.actuators", "each relay in its safe state, without the daemon"),
     "provision": Command(
         "gateway.commands.provision.command", "create what Kafka and Mosquitto need, where it is missing"
     ),
@@ -79,19 +78,25 @@ COMMANDS: Final = {
     "calibrations": Command(
         "gateway.commands.calibrations", "which calibration was in force when, on each channel"
     ),
-    "self-report": Command(
-        "gateway.commands.self_report", "how the mast is, as an event and a line; each day by a timer"
-    ),
-    "uplink": Command(
-        "gateway.commands.uplink", "reset the modem or reboot when Kafka has been away for long"
-    ),
     "outbox": Command(
         "gateway.commands.outbox.command", "stats, export, import, drain of what waits on this machine"
     ),
     "commission": Command(
-        "gateway.commands.commissioning.command", "each sensor with the installer, and a signed report"
+        "gateway.commands.commissioning.command",
+        "each sensor with the installer; commission swap: another instrument",
     ),
-    "swap": Command("gateway.commands.commissioning.swap", "another instrument in a sensor's place"),
+    "commission swap": Command(
+        "gateway.commands.commissioning.swap", "another instrument in a sensor's place"
+    ),
+    "service report": Command(
+        "gateway.commands.self_report", "how the mast is, as an event and a line; each day by a timer"
+    ),
+    "service uplink": Command(
+        "gateway.commands.uplink", "reset the modem or reboot when Kafka has been away for long"
+    ),
+    "service relays": Command(
+        "gateway.commands.actuators", "each relay in its safe state, without the daemon"
+    ),
     "jobs": Command("", "run the Spark jobs: jobs run ingest statistics …", ("spark",)),
     "query": Command("cloud.lake.query", "SQL over the tables of a lake", ("analyst",)),
     "import": Command(
@@ -114,7 +119,9 @@ COMMANDS: Final = {
         "gateway.commands.demo.command", "everything on this machine, with a live view", ("spark", "analyst")
     ),
 }
-"""The commands in the order of ``--help``."""
+"""The commands in the order of ``--help``; those of two words are listed below the first."""
+GROUPS: Final = {"service": "what systemd's units run: report, uplink, relays"}
+"""First words that are no commands by themselves."""
 
 
 _EXTRAS: Final = (
@@ -145,8 +152,16 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    below: dict[str, Any] = {}
     for name, command in COMMANDS.items():
-        commands.add_parser(name, help=command.help, add_help=False)
+        first, _, second = name.partition(" ")
+        if not second:
+            commands.add_parser(name, help=command.help, add_help=False)
+        elif first in GROUPS:
+            if first not in below:
+                group = commands.add_parser(first, help=GROUPS[first], description=f"Runs {GROUPS[first]}.")
+                below[first] = group.add_subparsers(dest="task", metavar="TASK", required=True)
+            below[first].add_parser(second, help=command.help, add_help=False)
     return top
 
 
@@ -160,10 +175,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print(f"fieldgate {installed_version() or 'unknown'}")
             return OK
-        if not given or given[0] not in COMMANDS:
+        words = 2 if " ".join(given[:2]) in COMMANDS else 1
+        name = " ".join(given[:words])
+        if name not in COMMANDS:
             parser().parse_args(given)
             return FAILED
-        return _run(given[0], given[1:])
+        return _run(name, given[words:])
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

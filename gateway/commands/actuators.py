@@ -1,4 +1,4 @@
-"""``fieldgate actuators --safe``: every relay in its safe state, by no daemon; after one that crashed."""
+"""``fieldgate service relays --safe``: every relay in its safe state, after a daemon that crashed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fieldgate self-report`` reports how the mast is: an event of the gateway and a line for the journal.
+"""``fieldgate service report`` reports how the mast is: an event of the gateway and a line for the journal.
 
 Run each day by fieldgate-report.timer. It requests the daemon's status and leaves the event in the spool for
 it, so that an uplink that is down only delays it. Where the daemon doesn't respond, it reports that.

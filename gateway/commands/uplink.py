@@ -1,4 +1,4 @@
-"""``fieldgate uplink``: checks once whether Kafka has been away for long, and acts by ``[uplink]``.
+"""``fieldgate service uplink``: checks once whether Kafka has been away for long, and acts by ``[uplink]``.
 
 Run as root by fieldgate-uplink.timer. What it is about to do is on the disk before it is done: a machine that
 crashes on the way, or comes up without a modem, doesn't do it again at once.

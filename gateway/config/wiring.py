@@ -57,6 +57,9 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
     options = board.options
     if not isinstance(options, ReplayOptions):
         return
+    # Other boards don't load it.
+    from drivers.boards.replay import check_header as check_columns, columns_of
+
     file = base_dir / options.file
     if not file.is_file():
         source.warn(("board", "file"), f"there is no file {file}")

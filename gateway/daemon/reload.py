@@ -70,7 +70,7 @@ _LIVE: Final = frozenset(
         *(("mqtt_proxy", key) for key in field_names(MqttProxyConfig)),
         # From the next start on, as a run is made then: it keeps no new password waiting.
         ("gateway", "identity_key"),
-        # `fieldgate uplink` reads them when it is run: nothing in the daemon changes.
+        # `fieldgate service uplink` reads them when it is run: nothing in the daemon changes.
         ("uplink", "reset_after_h"),
         ("uplink", "reset_command"),
         ("uplink", "reboot_after_h"),

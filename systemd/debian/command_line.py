@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import shtab
 from argparse_manpage.manpage import Manpage
@@ -45,9 +45,17 @@ def packaged_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fieldgate", description=cli.parser().description)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
+    made: dict[str, argparse.ArgumentParser] = {}
+    below: dict[str, Any] = {}
     for name, command in cli.COMMANDS.items():
+        first, _, second = name.partition(" ")
+        if second and first not in below:
+            if first in cli.GROUPS:
+                made[first] = commands.add_parser(first, help=cli.GROUPS[first])
+            below[first] = made[first].add_subparsers(metavar="COMMAND", required=first in cli.GROUPS)
         if name not in _NOT_PACKAGED:
-            cli.add_arguments(name, commands.add_parser(name, help=command.help))
+            made[name] = (below[first] if second else commands).add_parser(second or name, help=command.help)
+            cli.add_arguments(name, made[name])
     return top
 
 

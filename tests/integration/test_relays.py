@@ -57,7 +57,7 @@ def test_after_kill_9_the_units_command_makes_it_safe_whatever_else_is_wrong(tmp
     assert levels(tmp_path) == ON
     path = tmp_path / "gateway.toml"
     path.write_text(path.read_text().replace('id = "mast-07"', "id = 7"))
-    done = fieldgate("actuators", "--safe", "-c", str(path))
+    done = fieldgate("service", "relays", "--safe", "-c", str(path))
     assert (done.returncode, done.stdout, levels(tmp_path)) == (0, "fan: off\n", OFF)
 
 
@@ -72,6 +72,6 @@ def test_a_stop_leaves_it_safe(tmp_path: Path, number: signal.Signals) -> None:
 
 def test_a_relay_that_has_an_error_is_named(tmp_path: Path) -> None:
     path = write_config(tmp_path, config_text(actuator=[{**FAN, "safe": "out"}]))
-    done = fieldgate("actuators", "--safe", "-c", str(path))
+    done = fieldgate("service", "relays", "--safe", "-c", str(path))
     assert done.returncode == 1
     assert 'actuator[1].safe: must be one of "off", "on", not "out"' in done.stderr

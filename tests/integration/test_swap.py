@@ -1,4 +1,4 @@
-"""``fieldgate swap`` beside a running daemon: taken over, refused; the event follows with the uplink."""
+"""``fieldgate commission swap`` beside a daemon: taken over, refused; the event follows with the uplink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mast_config(name: str) -> str:
 
 
 def swap(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return fieldgate("swap", "-c", config, *arguments, "--yes")
+    return fieldgate("commission", "swap", "-c", config, *arguments, "--yes")
 
 
 def swaps(kafka: str, name: str) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ class Question:
 
 def questions(sensor: SensorConfig) -> Iterator[Question]:
     """What stands in the config, to be answered with yes or no."""
-    swap = f"fieldgate swap {sensor.name} --serial …"
+    swap = f"fieldgate commission swap {sensor.name} --serial …"
     if sensor.serial is not None:
         of = f"{sensor.model}, serial" if sensor.model else "serial"
         yield Question("serial", f"Does the label say {of} {sensor.serial}?", swap)

@@ -1,4 +1,4 @@
-"""``fieldgate swap``: another instrument in a sensor's place, in the config and in the running daemon.
+"""``fieldgate commission swap``: another instrument in a sensor's place, also in the running daemon.
 
 What belongs to one instrument alone (its slope, its certificate) never stays by itself: the new one would
 carry the old one's.

@@ -528,8 +528,8 @@ def test_the_rules_are_looked_at_before_spark_starts(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
     assert ended.returncode == 2
     assert ended.stderr.splitlines() == [
-        f"error: {tmp_path}/r.toml:1: rule[1].kind: is missing",
-        f"{tmp_path}/r.toml:1: rule[1].name: is missing",
+        f"error: {tmp_path}/r.toml:1: rule[1].kind: is required",
+        f"{tmp_path}/r.toml:1: rule[1].name: is required",
     ]
     assert parse_run(["alerts"]).rules is None
 

@@ -39,7 +39,7 @@ PROGRAM = """\
 case $1 in
 check) exit {check} ;;
 run) exit {run} ;;
-self-report) echo "{version}: $*" >>"$DPKG_ROOT/events" ;;
+service) echo "{version}: $*" >>"$DPKG_ROOT/events" ;;
 esac
 """
 
@@ -186,7 +186,7 @@ def test_a_good_version_stays(mast: Mast) -> None:
     assert mast.installed == f"installed {NEW}"
     [event] = mast.events
     assert event.startswith(
-        f"{NEW}: self-report -c {mast.root}/etc/fieldgate/gateway.toml --upgrade {OLD} {NEW} --gap-s "
+        f"{NEW}: service report -c {mast.root}/etc/fieldgate/gateway.toml --upgrade {OLD} {NEW} --gap-s "
     )
     assert 0 < float(event.split()[-1]) <= 8
     assert not mast.forbidden.exists()

@@ -177,7 +177,7 @@ def test_a_wrong_label_a_skipped_step_a_fault_against_the_check(person: Person) 
         }
     )
     serial = person.session.of("a")["serial"]
-    assert serial.words == "Does the label say serial 1795? No: fieldgate swap a --serial …"
+    assert serial.words == "Does the label say serial 1795? No: fieldgate commission swap a --serial …"
     assert (serial.outcome, serial.note) == ("fault", "1796")
     assert person.session.of("b")["pulses"] == Result(
         "skipped", "not checked", {}, "why", at_of_skipped(person)

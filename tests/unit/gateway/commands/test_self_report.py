@@ -132,7 +132,7 @@ def test_just_started_there_is_no_recovery() -> None:
 def test_what_became_of_an_upgrade(tmp_path: Path) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG)
-    words = ["self-report", "-c", str(config), "--upgrade", "1.0+deb13.trixie", "1.1+deb13.trixie"]
+    words = ["service", "report", "-c", str(config), "--upgrade", "1.0+deb13.trixie", "1.1+deb13.trixie"]
     assert main([*words, "--gap-s", "8.25"]) == 0
     assert main([*words, "--reverted", "crashes"]) == 0
     events = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("outbox.db.notices/*.json"))]

@@ -1,4 +1,4 @@
-"""``fieldgate swap`` without a daemon: what it changes, what it refuses, what it leaves."""
+"""``fieldgate commission swap`` without a daemon: what it changes, what it refuses, what it leaves."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def swap(config: Path, *arguments: str) -> int:
-    return cli.main(["swap", "-c", str(config), *arguments])
+    return cli.main(["commission", "swap", "-c", str(config), *arguments])
 
 
 def test_the_file_is_changed_and_nothing_else_in_it(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

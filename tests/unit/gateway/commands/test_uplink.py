@@ -314,5 +314,5 @@ def test_a_daemon_that_is_silent_is_named(place: Path, capsys: pytest.CaptureFix
 def test_a_bad_config_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "gateway.toml").write_text(CONFIG + "[uplink]\nreset_after_h = 1\n")
     config, state = place / "gateway.toml", place / "state.json"
-    assert cli.main(["uplink", "-c", str(config), "--state", str(state)]) == 1
+    assert cli.main(["service", "uplink", "-c", str(config), "--state", str(state)]) == 1
     assert "uplink.reset_after_h: needs reset_command" in capsys.readouterr().err
