@@ -123,6 +123,10 @@ class Reader:
         """Begin to read. Raises KafkaException."""
         self._consumer.assign(list(self._assigned))
 
+    def has_grown(self) -> bool:
+        """Returns True once partitions were added that this reader would read if it were opened again."""
+        raise NotImplementedError
+
     def _places(self) -> Sequence[TopicPartition]:
         """Where to begin. Raises KafkaException."""
         raise NotImplementedError
@@ -248,7 +252,7 @@ class TopicReader(Reader):
             self._consumer.poll(_FLUSH_S)
 
     def has_grown(self) -> bool:
-        """Whether a topic has more partitions than are read."""
+        """Returns True for more partitions than are read."""
         try:
             return sum(len(self._partitions(topic)) for topic in self._begins) > len(self._assigned)
         except KafkaException:
@@ -389,6 +393,13 @@ class KeyReader(Reader):
             self._consumer.commit(offsets=[place], asynchronous=False)
         except KafkaException as error:
             raise self._problem(error.args[0]) from error
+
+    def has_grown(self) -> bool:
+        """Returns True once the key's records go to another partition."""
+        try:
+            return partition_of(self._key, len(self._partitions(self._topic))) != self._assigned[0].partition
+        except KafkaException:
+            return False
 
     def start(self) -> None:
         """Join the group, and begin behind what another member has claimed."""

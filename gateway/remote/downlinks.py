@@ -32,7 +32,6 @@ _MOST_OPEN: Final = 50
 _MOST_OPEN_BYTES: Final = 2 << 20
 """The bound of messages that the local broker has yet to acknowledge."""
 _COMMIT_EVERY_S: Final = 1.0
-_LOOK_EVERY_S: Final = 600.0
 _LONGEST_TOPIC_BYTES: Final = 1024
 _LAST_S: Final = 2.0
 _EVENT_EVERY_S: Final = 60.0
@@ -104,7 +103,7 @@ class Downlinks(KafkaThread[TopicReader]):
         self._open_records: dict[Partition, OrderedDict[int, int | None]] = {}
         self._positions: dict[Partition, int] = {}
         self._waiting: TopicRecord | None = None
-        self._kept_at_s = self._looked_at_s = 0.0
+        self._kept_at_s = 0.0
         self._reported: tuple[float, int] = (float("-inf"), 0)
 
     @property
@@ -147,7 +146,6 @@ class Downlinks(KafkaThread[TopicReader]):
         self._reader += 1
         self._positions, self._waiting = dict(reader.begun), None
         self._open_records = {place: OrderedDict() for place in reader.begun}
-        self._looked_at_s = time.monotonic()
         self._kept_at_s = float("-inf")
 
     def _turn(self, reader: TopicReader) -> None:
@@ -158,10 +156,6 @@ class Downlinks(KafkaThread[TopicReader]):
             reader.commit(unkept or self._positions)
         for topic, counts in self._counts.items():
             counts.lag = reader.lag(topic, self._positions)
-        if now_s >= self._looked_at_s + _LOOK_EVERY_S:
-            self._looked_at_s = now_s
-            if reader.has_grown():
-                self._changed.set()
 
     def _take(self, reader: TopicReader, timeout_s: float) -> None:
         sizes = [size for each in self._open_records.values() for size in each.values() if size is not None]

@@ -26,6 +26,8 @@ _BATCH_S: Final = 10.0
 _REQUEST_S: Final = 55.0
 _AGAIN_S: Final = (2.0, 60.0)
 _STOP_S: Final = 3.0
+LOOK_EVERY_S: Final = 600.0
+"""How often a reader looks for partitions that were added."""
 # Whoever has come goes on undisturbed for so long, and its problem stands here. To join costs some 3 kB.
 _FENCED_S: Final = 1800.0
 
@@ -136,11 +138,15 @@ class KafkaThread(ABC, Generic[_R]):
 
     def _read(self, reader: _R) -> None:
         """Until something changes or goes wrong."""
-        request_at_s = float("-inf")
+        request_at_s, look_at_s = float("-inf"), time.monotonic() + LOOK_EVERY_S
         if self._metered:
             reader.pause()
         while self._goes_on:
             self._turn(reader)
+            if time.monotonic() >= look_at_s:
+                look_at_s = time.monotonic() + LOOK_EVERY_S
+                if reader.has_grown():
+                    self._changed.set()
             if not self._metered:
                 self._take(reader, TURN_S)
                 continue

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from cloud.kafka import readers
-from cloud.kafka.readers import Fenced, Fetched, KeyReader, Place
+from cloud.kafka.readers import Fenced, Fetched, KeyReader, Place, partition_of
 from cloud.local.kafka_broker import LocalBroker
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_commands import command, mast_config, publish, results
@@ -84,3 +87,30 @@ def test_a_reader_is_fenced_off_without_a_record_and_its_place_is_the_last_claim
     finally:
         for reader in opened:
             reader.close()
+
+
+def test_commands_go_on_in_another_partition_once_some_were_added(
+    kafka: LocalBroker, kafka_topic: Callable[..., str]
+) -> None:
+    topic, servers, key = kafka_topic("commands", 1), kafka.bootstrap_servers, b"mast-07"
+    more = next(count for count in range(2, 9) if partition_of(key, count) != 0)
+    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
+    reader = KeyReader(servers, {}, topic, key, Place(None, None, 0), member=("more", "run"))
+    try:
+        assert not reader.has_grown()
+        admin = AdminClient({"bootstrap.servers": servers})
+        [grown] = admin.create_partitions([NewPartitions(topic, more)]).values()
+        grown.result(30)
+        eventually(reader.has_grown)
+        sent_ms = round(time.time() * 1000)
+        producer.produce(topic, key=key, value=b"read", partition=partition_of(key, more))
+        assert producer.flush(30) == 0
+    finally:
+        reader.close()
+    again = KeyReader(servers, {}, topic, key, Place(0, 0, sent_ms), member=("more", "run"))
+    try:
+        found = eventually(lambda: again.read(0.5), until=lambda one: one is not None)
+        assert found is not None
+        assert (found.value, again.has_grown()) == (b"read", False)
+    finally:
+        again.close()
