@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
@@ -159,12 +159,6 @@ class Snapshot:
     """Since Kafka's last delivery report; None without one."""
     durable: bool
     """Whether Kafka or the outbox has taken a reading of this run."""
-    outbox_share: float
-    """How full the outbox is, 0 to 1."""
-    channels: int
-    """The sensors' channels that have had a reading."""
-    silent: Collection[str]
-    """The sensors whose last read failed."""
     stuck: tuple[str, ...]
     """The parts that the watchdog finds stuck."""
     descriptions: Mapping[str, Mapping[str, str | float | bool]]

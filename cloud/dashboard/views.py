@@ -332,10 +332,10 @@ def of_shadow(frame: Frame) -> str:
     for row in rows:
         if row["shadowed"]:
             shadowed.setdefault(row["shadowed"], []).append(f"{row['sector']:g}°")
-    words = [f"{cup} in the shadow at {', '.join(at)}" for cup, at in shadowed.items()]
+    shadows = [f"{cup} in the shadow at {', '.join(at)}" for cup, at in shadowed.items()]
     return (
         f"Ratio from {low['relative']:.3f} at {low['sector']:g}° to {high['relative']:.3f} at "
-        f"{high['sector']:g}°; {'; '.join(words) or 'no shadow'}"
+        f"{high['sector']:g}°; {'; '.join(shadows) or 'no shadow'}"
     )
 
 

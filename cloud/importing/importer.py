@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from cloud.importing.logger_file import BadLine, Rows, read_rows
 from cloud.importing.mapping import Channel, Mapping as FileMapping
 from cloud.importing.provenance import Provenance, Span, moment_of
-from cloud.importing.tables import QUARANTINE, READINGS, STATISTICS, LakeTables
+from cloud.importing.tables import QUARANTINE, LakeTables
 from cloud.importing.values import (
     Interval,
     Sample,
@@ -31,6 +31,7 @@ from cloud.importing.values import (
     problem,
     sample,
 )
+from cloud.wire.lake_tables import READINGS, STATISTICS
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import IMPORT_RUN, SYNCED
 

@@ -17,8 +17,9 @@ import pyarrow.dataset as ds
 
 from cloud.importing.logger_file import Rows
 from cloud.importing.mapping import DRIVER, Channel, File, Mapping as FileMapping, Site
-from cloud.importing.tables import CHANNELS, IMPORTS, MAST, SITES, STATISTICS, LakeTables
+from cloud.importing.tables import LakeTables
 from cloud.importing.values import stretches
+from cloud.wire.lake_tables import CHANNELS, IMPORTS, MAST, SITES, STATISTICS
 from cloud.wire.number_set import NumberSet
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

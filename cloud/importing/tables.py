@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -16,120 +16,30 @@ from cloud.backoff import backoff_s
 from cloud.config import StoreConfig
 from cloud.errors import CloudError
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words
+from cloud.wire import lake_tables
+from cloud.wire.lake_tables import IMPORTS, MAST, READINGS, STATISTICS, LakeTable
 
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TIMES: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final[dict[str, Any]] = {
-    "string": pa.string(),
-    "time": TIMES,
-    "date": pa.date32(),
-    "long": pa.int64(),
-    "int": pa.int32(),
-    "double": pa.float64(),
-    "bool": pa.bool_(),
-    "binary": pa.binary(),
-    "headers": _HEADERS,
-    "strings": pa.list_(pa.string()),
-    "string map": pa.map_(pa.string(), pa.string()),
-    "periods": pa.list_(pa.struct([("begin", TIMES), ("end", TIMES)])),
-}
-_KAFKA: Final = "kafka_topic: string, kafka_partition: int, kafka_offset: long, kafka_time ingested_at: time"
+    "string": pa.string(), "time": TIMES, "date": pa.date32(), "long": pa.int64(), "int": pa.int32(),
+    "double": pa.float64(), "bool": pa.bool_(), "binary": pa.binary(), "strings": pa.list_(pa.string()),
+    "string map": pa.map_(pa.string(), pa.string()), "double map": pa.map_(pa.string(), pa.float64()),
+}  # fmt: skip
 _ATTEMPTS: Final = 8
 # Neither checkpoints nor the log's clean-up: those are the jobs'.
 _COMMIT_ONLY: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
-
-def _schema(text: str) -> Any:
-    fields = []
-    for part in text.split(", "):
-        names, _, kind = part.partition(": ")
-        fields += [pa.field(name, _TYPES[kind]) for name in names.split()]
-    return pa.schema(fields)
+QUARANTINE: Final = replace(lake_tables.QUARANTINE, key=("source",))
+"""The jobs only add rows to it; an import merges: each bad line is there once."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table's columns and storage, as in the jobs' ``schemas``; ``key`` is what rows are merged by."""
-
-    name: str
-    schema: Any
-    key: tuple[str, ...]
-    partitioned_by_date: bool = False
-    change_feed: bool = False
-    bounds: str = ""
-
-
-READINGS: Final = Table(
-    "readings",
-    _schema(
-        "gateway channel run: string, seq: long, quantity unit: string, time: time, period_ms: int, "
-        "value raw: double, raw_unit: string, quality: int, reasons: strings, clock cal: string, "
-        "latitude longitude altitude_m: double, replayed: bool, extra: string, "
-        f"{_KAFKA}, date: date"
-    ),
-    ("gateway", "channel", "run", "seq"),
-    partitioned_by_date=True,
-    change_feed=True,
-    bounds="gateway,channel,seq,time,kafka_time",
-)
-STATISTICS: Final = Table(
-    "statistics",
-    _schema(
-        "gateway channel: string, interval_s: int, interval_start: time, quantity unit: string, "
-        "avg min max sd gust: double, max_time gust_time: time, cube_mean: double, count: long, "
-        "expected recovery: double, period_ms: int, n_good n_not_evaluated n_suspect n_fail n_missing: long, "
-        "quality version: int, updated_at: time, date: date, sum rate: double, changes: long"
-    ),
-    ("gateway", "channel", "interval_s", "interval_start"),
-    partitioned_by_date=True,
-    change_feed=True,
-)
-CHANNELS: Final = Table(
-    "channels",
-    _schema(
-        "gateway channel cal: string, valid_from valid_to: time, periods: periods, in_force: bool, "
-        "revision: long, sensor quantity unit raw_unit driver: string, interval_s slope offset: double, "
-        "settings: string map, range_min range_max accuracy accuracy_percent: double, "
-        "model serial certificate lab: string, calibrated expires: date, height_m boom_deg: double, "
-        "pair: string, reported: string map, extra: string, updated_at: time, kind: string"
-    ),
-    ("gateway", "channel", "cal"),
-    change_feed=True,
-)
-SITES: Final = Table(
-    "sites",
-    _schema(
-        "gateway: string, valid_from: time, latitude longitude elevation_m: double, utc_offset_min: int, "
-        "name owner: string, revision: long, extra: string, updated_at: time"
-    ),
-    ("gateway", "valid_from"),
-    change_feed=True,
-)
-MAST: Final = Table(
-    "mast",
-    _schema("gateway: string, interval_s: int, interval_start: time, date: date"),
-    ("gateway", "interval_s", "interval_start"),
-    partitioned_by_date=True,
-    change_feed=True,
-)
-"""The job's: of it rows are only deleted."""
-QUARANTINE: Final = Table(
-    "quarantine",
-    _schema(
-        "reason: string, payload: binary, payload_bytes: long, key: string, headers: headers, "
-        f"source: string, {_KAFKA}, gateway: string, overflow overflow_from: long"
-    ),
-    ("source",),
-)
-IMPORTS: Final = Table(
-    "imports",
-    _schema(
-        "gateway channel into: string, interval_s period_ms: int, begin end: time, rows: long, "
-        "cal file file_sha256 mapping_sha256: string, imported_at: time"
-    ),
-    ("gateway", "channel", "into", "begin", "file_sha256"),
-)
-"""Which rows came from which file: of each channel the stretches of time without a gap."""
+def schema_of(table: LakeTable) -> Any:
+    """A table's columns with Arrow's types."""
+    types = _TYPES | {
+        name: pa.list_(pa.struct([(each, _TYPES[kind]) for each, kind in inner.items()]))
+        for name, inner in table.structs.items()
+    }
+    return pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
 
 
 _T = TypeVar("_T")
@@ -147,17 +57,17 @@ class LakeTables:
         self._store = store
         self._options = for_delta_rs(store)
 
-    def open(self, table: Table) -> DeltaTable | None:
+    def open(self, table: LakeTable) -> DeltaTable | None:
         """The table as it is now; None where there is none. Raises WriteError."""
         return self._guarded(table, lambda: self._open(table))
 
-    def _open(self, table: Table) -> DeltaTable | None:
+    def _open(self, table: LakeTable) -> DeltaTable | None:
         try:
             there = DeltaTable(f"{self._uri}/{table.name}", storage_options=self._options)
         except TableNotFoundError:
             return None
         names = {field.name for field in there.schema().fields}
-        if missing := [name for name in table.schema.names if name not in names]:
+        if missing := [name for name in table.columns if name not in names]:
             raise WriteError(
                 f"table {table.name} of the lake {self._uri} lacks {', '.join(missing)}: another version of "
                 "fieldgate made it. Move the lake and its checkpoints away, let the jobs make them anew, and "
@@ -165,7 +75,7 @@ class LakeTables:
             )
         return there
 
-    def rows(self, table: Table, columns: Sequence[str], condition: Any) -> Iterator[tuple[Any, ...]]:
+    def rows(self, table: LakeTable, columns: Sequence[str], condition: Any) -> Iterator[tuple[Any, ...]]:
         """Columns of rows that meet a condition of pyarrow's datasets; none where there is no table.
 
         Times are in microseconds since the epoch. Raises WriteError.
@@ -177,7 +87,7 @@ class LakeTables:
         found = self._guarded(table, lambda: dataset.to_table(columns=list(columns), filter=condition))
         return zip(*(_plain(found[name]) for name in columns), strict=True)
 
-    def _made(self, table: Table) -> DeltaTable:
+    def _made(self, table: LakeTable) -> DeltaTable:
         configuration = {
             "delta.enableDeletionVectors": "false",
             "delta.enableChangeDataFeed": str(table.change_feed).lower(),
@@ -185,12 +95,12 @@ class LakeTables:
             "delta.logRetentionDuration": "interval 7 days",
         }
         if table.bounds:
-            configuration["delta.dataSkippingStatsColumns"] = table.bounds
+            configuration["delta.dataSkippingStatsColumns"] = ",".join(table.bounds)
         there = self._open(table)
         if there is None:
             return DeltaTable.create(
                 f"{self._uri}/{table.name}",
-                schema=Schema.from_arrow(table.schema),
+                schema=Schema.from_arrow(schema_of(table)),
                 partition_by=["date"] if table.partitioned_by_date else None,
                 configuration=configuration,
                 storage_options=self._options,
@@ -200,7 +110,7 @@ class LakeTables:
 
     def merge(
         self,
-        table: Table,
+        table: LakeTable,
         columns: Mapping[str, Any],
         *,
         update: Mapping[str, str] | None = None,
@@ -215,7 +125,7 @@ class LakeTables:
         """
         given = pa.table(
             {field.name: pa.array(columns[field.name], field.type)
-             for field in table.schema if field.name in columns}
+             for field in schema_of(table) if field.name in columns}
         )  # fmt: skip
         if not given.num_rows:
             return 0, 0
@@ -249,7 +159,7 @@ class LakeTables:
 
         return self._guarded(table, lambda: _retried(once))
 
-    def _guarded(self, table: Table, step: Callable[[], _T]) -> _T:
+    def _guarded(self, table: LakeTable, step: Callable[[], _T]) -> _T:
         try:
             return step()
         except (OSError, DeltaError) as error:

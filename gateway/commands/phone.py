@@ -1,4 +1,4 @@
-"""``fieldgate phone``: opens the status page to a phone for a while, and shows a QR code of its address."""
+"""``fieldgate phone`` opens the status page to a phone for a while, and shows a QR code of its address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _QUIET: Final = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """For how long, and by which of this machine's addresses."""
+    """Adds for how long, and by which of this machine's addresses."""
     add_config(parser)
     parser.add_argument(
         "--minutes", type=positive, default=60.0, metavar="N", help="close it after N (default: 60)"
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open or close it. Raises ConfigError, CommandError where the daemon can't or refuses to."""
+    """Opens or closes it. Raises ConfigError, CommandError where the daemon can't or refuses to."""
     outbox = load(arguments.config).outbox.path
     try:
         if arguments.close:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 def lines(
     answer: dict[str, Any], link: str, chosen: str, among: Sequence[Interface], columns: int
 ) -> list[str]:
-    """The code, and below it the address, the network and how long it stays open."""
+    """Returns the code, and below it the address, the network and how long it stays open."""
     until = datetime.now().astimezone() + timedelta(seconds=answer["seconds"])
     name = next((each.name for each in among if each.address == chosen), None)
     others = [f"--address {each.address} ({each.name})" for each in among if each.address != chosen]
@@ -84,7 +84,7 @@ def lines(
 
 
 def qr_lines(text: str) -> list[str]:
-    """A QR code as text, two rows of modules a line, light modules as blocks."""
+    """Returns a QR code as text, two rows of modules a line, light modules as blocks."""
     import segno
 
     code = io.StringIO()

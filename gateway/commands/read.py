@@ -1,4 +1,4 @@
-"""``fieldgate read``: the present reading of each sensor, raw and value, and the reasons of its quality.
+"""``fieldgate read`` shows the present reading of each sensor, raw and value, and why its quality is so.
 
 They come from the daemon where one runs: it has the sensors' pins and buses. Else they are opened for a
 moment.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from rich.console import Console
 
@@ -41,64 +41,17 @@ from gateway.config import Config, SensorConfig, load
 from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sampler import open_fitted_board
 from gateway.status.client import NoStatus, daemon_status
-
-_PERIOD_S: Final = 1.0
-
-
-class Source(NamedTuple):
-    """``poll`` gives the readings since the last poll, each once, oldest first. It raises NoStatus."""
-
-    kind: Literal["daemon", "board"]
-    poll: Callable[[], list[Row]]
-
-
-@contextmanager
-def open_source(config: Config, sensors: Sequence[SensorConfig]) -> Iterator[Source]:
-    """The daemon where one runs, else the board, opened for as long. Raises NoStatus, DriverError."""
-    if daemon_status(config) is not None:
-        shown: dict[str, tuple[str, int]] = {}
-        yield Source("daemon", lambda: _daemons(config, sensors, shown))
-        return
-    queue: SimpleQueue[tuple[Reading, str]] = SimpleQueue()
-    board = open_fitted_board(config)
-    try:
-        read = OneShotRead(config.gateway.id, sensors, board, _PERIOD_S, lambda *reading: queue.put(reading))
-        read.start()
-        try:
-            yield Source("board", lambda: _boards(queue, read.troubles))
-        finally:
-            read.stop()
-    finally:
-        board.close()
-
-
-def _daemons(config: Config, sensors: Sequence[SensorConfig], shown: dict[str, tuple[str, int]]) -> list[Row]:
-    """The last readings in the daemon's status that are new: of several between two polls the last one."""
-    status = daemon_status(config)
-    if status is None:
-        raise NoStatus("the daemon has ended: sudo systemctl start fieldgate, then repeat the command")
-    run, new = str(status.get("run")), []
-    for row in rows_of_status(status, sensors):
-        if not row.pending and shown.get(row.channel) != (run, row.seq):
-            shown[row.channel] = (run, row.seq)
-            new.append(row)
-    return new
-
-
-def _boards(queue: SimpleQueue[tuple[Reading, str]], troubles: Mapping[str, str]) -> list[Row]:
-    """The readings of the sensors' threads, once a second where they can be."""
-    found = [queue.get() for _ in range(queue.qsize())]
-    return [row_of_reading(reading, sensor, troubles.get(sensor)) for reading, sensor in found]
-
+from gateway.status.status import Status
 
 _FOLLOW_S: Final = 0.3
 _AGAIN_S: Final = 0.2
+_PERIOD_S: Final = 1.0
 NOT_YET: Final = 75
 """Exit code: nothing is wrong, but some sensor has no reading yet (EX_TEMPFAIL of sysexits.h: try again)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which sensors, once or again and again."""
+    """Adds which sensors, once or again and again."""
     parser.add_argument("sensors", nargs="*", metavar="SENSOR", help="these only")
     add_config(parser)
     add_json(parser)
@@ -110,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it: 0, or 1 where a sensor has no value or a failed one.
+    """Prints it; returns 0, or 1 where a sensor has no value or a failed one.
 
     NOT_YET where nothing has failed and the running daemon has no reading of a sensor yet, after
     ``--timeout`` or because it isn't due within that.
@@ -142,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen_sensors(config: Config, names: Sequence[str]) -> list[SensorConfig]:
-    """The sensors of these names, all where there are none. Raises CommandError."""
+    """Returns the sensors of these names, all for no name. Raises CommandError."""
     by_name = {sensor.name: sensor for sensor in config.sensors}
     for name in names:
         if name not in by_name:
@@ -155,9 +108,9 @@ def chosen_sensors(config: Config, names: Sequence[str]) -> list[SensorConfig]:
 
 
 def _rows_of_daemon(
-    config: Config, sensors: Sequence[SensorConfig], status: Mapping[str, Any], timeout_s: float
+    config: Config, sensors: Sequence[SensorConfig], status: Status, timeout_s: float
 ) -> list[Row]:
-    """The daemon's readings; first ones that should come within the time are waited for, as a board's are."""
+    """Returns the daemon's readings; it waits for first ones that should come within the time."""
     deadline_s = time.monotonic() + timeout_s
     soon = {sensor.name for sensor in sensors if 2 * sensor.interval_s <= timeout_s}
     while True:
@@ -186,7 +139,7 @@ def _rows_of_board(config: Config, sensors: Sequence[SensorConfig], timeout_s: f
 
 
 def _follow(config: Config, sensors: Sequence[SensorConfig], seconds: float | None, *, as_json: bool) -> None:
-    """A line for each reading until Ctrl-C or the time is over: spin a cup by hand and see its Hz."""
+    """Prints a line for each reading until Ctrl-C or the time is over: spin a cup by hand and see its Hz."""
     console = Console(highlight=False, soft_wrap=True)
     end_s = time.monotonic() + (float("inf") if seconds is None else seconds)
     with suppress(KeyboardInterrupt), open_source(config, sensors) as source:
@@ -197,3 +150,49 @@ def _follow(config: Config, sensors: Sequence[SensorConfig], seconds: float | No
                 else:
                     console.print(line(row))
             time.sleep(min(_FOLLOW_S, left_s))
+
+
+class Source(NamedTuple):
+    """Gives readings by ``poll``: those since the last poll, each once, oldest first. It raises NoStatus."""
+
+    kind: Literal["daemon", "board"]
+    poll: Callable[[], list[Row]]
+
+
+@contextmanager
+def open_source(config: Config, sensors: Sequence[SensorConfig]) -> Iterator[Source]:
+    """Opens the daemon where one runs, else the board. Raises NoStatus, DriverError."""
+    if daemon_status(config) is not None:
+        shown: dict[str, tuple[str, int]] = {}
+        yield Source("daemon", lambda: _daemons(config, sensors, shown))
+        return
+    queue: SimpleQueue[tuple[Reading, str]] = SimpleQueue()
+    board = open_fitted_board(config)
+    try:
+        read = OneShotRead(config.gateway.id, sensors, board, _PERIOD_S, lambda *reading: queue.put(reading))
+        read.start()
+        try:
+            yield Source("board", lambda: _boards(queue, read.troubles))
+        finally:
+            read.stop()
+    finally:
+        board.close()
+
+
+def _daemons(config: Config, sensors: Sequence[SensorConfig], shown: dict[str, tuple[str, int]]) -> list[Row]:
+    """Returns the new last readings in the daemon's status: the last one of several between two polls."""
+    status = daemon_status(config)
+    if status is None:
+        raise NoStatus("the daemon has ended: sudo systemctl start fieldgate, then repeat the command")
+    run, new = status.run, []
+    for row in rows_of_status(status, sensors):
+        if not row.pending and shown.get(row.channel) != (run, row.seq):
+            shown[row.channel] = (run, row.seq)
+            new.append(row)
+    return new
+
+
+def _boards(queue: SimpleQueue[tuple[Reading, str]], troubles: Mapping[str, str]) -> list[Row]:
+    """Returns the readings of the sensors' threads, once a second where they can be."""
+    found = [queue.get() for _ in range(queue.qsize())]
+    return [row_of_reading(reading, sensor, troubles.get(sensor)) for reading, sensor in found]

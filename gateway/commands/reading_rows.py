@@ -1,10 +1,11 @@
-"""Readings for people: one row for each channel, from a running daemon's status or from a sensor itself."""
+"""Shows readings to people: one row for each channel, from a daemon's status or from a sensor itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import Any, Final
 
 from rich.console import Console
@@ -16,14 +17,14 @@ from cloud.wire.reading_records import FAIL, MISSING, Reading
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
 from gateway.quality.qartod import REASONS
-from gateway.sampling.last_readings import reading_fields
+from gateway.status.status import Channel, OwnChannel, Status
 
 _NARROW: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One channel's reading. ``trouble`` is the driver's message where there is no value."""
+    """Holds one channel's reading. ``trouble`` is the driver's message where there is no value."""
 
     sensor: str
     channel: str
@@ -40,53 +41,51 @@ class Row:
     """The seconds within which a sensor without a reading will have one, at the latest."""
 
     @classmethod
-    def of(cls, sensor: str, channel: str, fields: Mapping[str, Any], trouble: str | None) -> Row:
-        """Makes a row from a channel's fields in the daemon's status."""
+    def of(cls, sensor: str, channel: str, last: Channel, trouble: str | None) -> Row:
+        """Makes a row from a channel's last reading."""
         return cls(
-            sensor, channel, fields.get("time"), fields.get("value"), str(fields.get("unit") or ""),
-            fields.get("raw"), fields.get("raw_unit"), int(fields.get("quality", MISSING)),
-            tuple(fields.get("reasons") or ()), int(fields.get("seq", 0)),
-            trouble if fields.get("value") is None else None,
+            sensor, channel, last.time, last.value, last.unit, last.raw, last.raw_unit, last.quality,
+            last.reasons, last.seq, trouble if last.value is None else None,
         )  # fmt: skip
 
     @property
     def failed(self) -> bool:
-        """True where there is no value that is due, or one that can't be right."""
+        """Returns True for a value that is missing though due, or that can't be right."""
         return self.quality in (MISSING, FAIL) and not self.pending
 
     @property
     def pending(self) -> bool:
-        """True where the first reading isn't due yet."""
+        """Returns True while the first reading isn't due yet."""
         return self.due_s is not None
 
     @property
     def words(self) -> str:
-        """The reasons of its quality; the driver's message last."""
+        """Returns the reasons of its quality; the driver's message last."""
         return "; ".join(filter(None, (*map(reason_words, self.reasons), self.trouble)))
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Returns all of it, for programs."""
         return {**asdict(self), "words": self.words}
 
 
 def reason_words(reason: str) -> str:
-    """A reason of the wire contract, for people."""
+    """Returns a reason of the wire contract in words for people."""
     return REASONS[reason].text if reason in REASONS else reason
 
 
 def row_of_reading(reading: Reading, sensor: str, trouble: str | None) -> Row:
-    """A reading, with the driver's message where it has no value."""
-    return Row.of(sensor, reading.channel, reading_fields(reading), trouble)
+    """Makes the row of a reading, with the driver's message where it has no value."""
+    return Row.of(sensor, reading.channel, Channel.of(reading), trouble)
 
 
 def row_without_reading(sensor: str, trouble: str | None, due_s: float | None = None) -> Row:
-    """A sensor of which there is no reading, and why."""
+    """Makes the row of a sensor without a reading, and why."""
     return Row(sensor, sensor, None, None, "", None, None, MISSING, (), 0, trouble, due_s)
 
 
-def rows_of_status(status: Mapping[str, Any], sensors: Sequence[SensorConfig]) -> list[Row]:
-    """The daemon's last readings; a sensor that has none yet has one row that gives the time it is due."""
-    channels, troubles = status.get("channels") or {}, status.get("troubles") or {}
+def rows_of_status(status: Status, sensors: Sequence[SensorConfig]) -> list[Row]:
+    """Returns the daemon's last readings; a sensor without one has one row, which states when it is due."""
+    channels, troubles = status.channels, status.troubles
     rows = []
     for sensor in sensors:
         own = [name for name in channels if name.rsplit(".", 1)[0] == sensor.name]
@@ -97,7 +96,7 @@ def rows_of_status(status: Mapping[str, Any], sensors: Sequence[SensorConfig]) -
     return rows
 
 
-def _no_reading_yet(sensor: SensorConfig, status: Mapping[str, Any], trouble: str | None) -> Row:
+def _no_reading_yet(sensor: SensorConfig, status: Status, trouble: str | None) -> Row:
     # A first period on the grid may begin a whole interval after the start, and what is counted ends another
     # one later; the read takes its time, too.
     longest_s = 2 * sensor.interval_s + driver_type(sensor.driver).longest_read_s
@@ -109,19 +108,15 @@ def _no_reading_yet(sensor: SensorConfig, status: Mapping[str, Any], trouble: st
     return row_without_reading(sensor.name, "; ".join(filter(None, (trouble, words))))
 
 
-def _config_age_s(status: Mapping[str, Any]) -> float:
-    """How long the daemon has had its config, by the clock of the machine that both run on."""
-    uptime_s = float(status.get("uptime_s") or 0.0)
-    loaded_at = (status.get("config") or {}).get("loaded_at")
-    if not isinstance(loaded_at, str):
-        return uptime_s
-    loaded_s = (datetime.now(UTC) - datetime.fromisoformat(loaded_at)).total_seconds()
+def _config_age_s(status: Status) -> float:
+    """Returns how long the daemon has had its config, by the clock of the machine that both run on."""
+    loaded_s = (datetime.now(UTC) - datetime.fromisoformat(status.config.loaded_at)).total_seconds()
     # A clock that was set since makes the difference meaningless.
-    return min(uptime_s, loaded_s) if loaded_s >= 0 else uptime_s
+    return min(status.uptime_s, loaded_s) if loaded_s >= 0 else status.uptime_s
 
 
 def number_text(value: float | None, unit: str | None) -> str:
-    """A figure for people, small ones with three digits."""
+    """Formats a figure for people, a small one with three digits."""
     if value is None:
         return "–"
     digits = f"{value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
@@ -129,7 +124,7 @@ def number_text(value: float | None, unit: str | None) -> str:
 
 
 def line(row: Row) -> Text:
-    """A reading on one line."""
+    """Formats a reading on one line."""
     raw, value = number_text(row.raw, row.raw_unit), number_text(row.value, row.unit)
     text = Text(f"{clock_text(row.time)} {row.channel}  {raw}  {value}  ")
     text.append_text(_quality(row))
@@ -137,7 +132,7 @@ def line(row: Row) -> Text:
 
 
 def print_rows(rows: Sequence[Row], console: Console, now: datetime | None) -> None:
-    """A table, or on a narrow terminal a few lines for each channel; ages against ``now`` where it is given.
+    """Prints a table, or a few lines for each channel on a narrow terminal; ages against ``now`` if given.
 
     A driver's message is text as it stands: ``[board]`` in it is no markup.
     """
@@ -160,14 +155,11 @@ def print_rows(rows: Sequence[Row], console: Console, now: datetime | None) -> N
     console.print(table)
 
 
-def channels_of(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The last readings in a daemon's status by channel: its sensors', then those it forwards."""
-    own, forwarded = status.get("channels") or {}, status.get("forwarded_channels") or {}
-    return dict([*sorted(own.items()), *sorted(forwarded.items())])
+def channel_table(status: Status, now: datetime | None = None, most: int | None = None) -> Table:
+    """Returns the last reading of each channel, those of other devices last; at most so many rows.
 
-
-def channel_table(channels: Mapping[str, Mapping[str, Any]], now: datetime | None = None) -> Table:
-    """Each channel's last reading; ``age`` against ``now``, left out where that is None (replayed time)."""
+    ``age`` is against ``now``, left out where that is None: replayed time.
+    """
     table = Table(box=None, pad_edge=False, expand=True)
     table.add_column("channel", no_wrap=True, ratio=3)
     table.add_column("value", justify="right", no_wrap=True)
@@ -176,19 +168,21 @@ def channel_table(channels: Mapping[str, Mapping[str, Any]], now: datetime | Non
     if now is not None:
         table.add_column("age", justify="right", no_wrap=True)
     table.add_column("reasons", no_wrap=True, ratio=2, overflow="ellipsis")
-    for name, last in channels.items():
-        value, time = last.get("value"), last.get("time")
+    channels: Iterable[tuple[str, Channel]] = chain(
+        sorted(status.channels.items()), sorted(status.forwarded_channels.items())
+    )
+    for name, last in islice(channels, most):
         cells: list[str | Text] = [
             name,
-            "–" if value is None else f"{value:.3f}",
-            str(last.get("unit") or ""),
-            quality_text(last.get("quality", 2)),
-            clock_text(time),
+            "–" if last.value is None else f"{last.value:.3f}",
+            last.unit,
+            quality_text(last.quality),
+            clock_text(last.time),
         ]
         if now is not None:
-            cells.append(age_text(time, now))
-        source = () if last.get("source") is None else (last["source"],)
-        table.add_row(*cells, " ".join((*source, *(last.get("reasons") or ()))))
+            cells.append(age_text(last.time, now))
+        source = () if isinstance(last, OwnChannel) else ("forwarded",)
+        table.add_row(*cells, " ".join((*source, *last.reasons)))
     return table
 
 

@@ -1,4 +1,4 @@
-"""``fieldgate service report``: how the mast is, as an event of the gateway and a line for the journal.
+"""``fieldgate service report`` reports how the mast is: an event of the gateway and a line for the journal.
 
 Run each day by fieldgate-report.timer. It requests the daemon's status and leaves the event in the spool for
 it, so that an uplink that is down only delays it. Where the daemon doesn't respond, it reports that.
@@ -21,11 +21,13 @@ from cloud.command_line import OK, add_config, fail
 from gateway.config import Config, load
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
+from gateway.status.status import Status
 from gateway.system.atomic_file import read_state, write_atomic
-from gateway.system.host import vitals
+from gateway.system.host import Machine, vitals
 
 EVENT: Final = "report"
-_COUNTS: Final = ("sampled", "forwarded", "dropped")
+_COUNTS: Final = {"sampled": "seq", "forwarded": "forwarded", "dropped": "dropped"}
+"""The counts reported of each channel, by their names in the status."""
 _SUPPLY: Final = ("under_voltage", "throttled")
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -34,14 +36,14 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 class Counts(msgspec.Struct, frozen=True):
     """A channel's readings since the daemon's start, as its status has them."""
 
-    sampled: _Count = msgspec.field(name="seq", default=0)
+    seq: _Count = 0
     valid: _Count = 0
     forwarded: _Count = 0
     dropped: _Count = 0
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What of a status is stored until the next report."""
+    """Holds what of a status is stored until the next report."""
 
     run: str
     uptime_s: Annotated[float, msgspec.Meta(ge=0)]
@@ -51,7 +53,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The config, or what became of an upgrade."""
+    """Adds the config, or what became of an upgrade."""
     add_config(parser)
     upgrade = parser.add_argument_group("what became of an upgrade, in place of how the mast is")
     upgrade.add_argument("--upgrade", nargs=2, metavar=("FROM", "TO"), help="the package's versions")
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Report once. Raises ConfigError."""
+    """Reports once. Raises ConfigError."""
     config = load(arguments.config, at_work=False)
     if arguments.upgrade is not None:
         before, after = arguments.upgrade
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report_upgrade(config: Config, before: str, after: str, reverted: str | None, gap_s: float | None) -> int:
-    """Leave the event that a new version runs, or has given way to the one before; the exit code."""
+    """Leaves the event that a new version runs, or has given way to the one before; returns the exit code."""
     fields: dict[str, Any] = {"from": before, "to": after}
     if reverted is not None:
         fields["reason"] = reverted
@@ -83,8 +85,8 @@ def report_upgrade(config: Config, before: str, after: str, reverted: str | None
     return OK
 
 
-def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]) -> int:
-    """Report once; the exit code. ``fetch_status`` raises NoStatus."""
+def make_report(config: Config, fetch_status: Callable[[str], Status]) -> int:
+    """Reports once; returns the exit code. ``fetch_status`` raises NoStatus."""
     path = config.outbox.path.with_name(config.outbox.path.name + ".report")
     totals: Totals | None = None
     try:
@@ -92,7 +94,7 @@ def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]
     except NoStatus as error:
         fields = {"daemon": str(error), **_machine_fields(vitals(config.outbox.path))}
     else:
-        totals = msgspec.convert(status, Totals)
+        totals = msgspec.convert(status, Totals, from_attributes=True)
         fields = report(status, read_state(path, partial(msgspec.convert, type=Totals), None))
     print(line(fields))
     try:
@@ -106,42 +108,44 @@ def make_report(config: Config, fetch_status: Callable[[str], Mapping[str, Any]]
     return OK
 
 
-def report(status: Mapping[str, Any], before: Totals | None = None) -> dict[str, Any]:
-    """The event's fields from the daemon's status; ``before``: the totals at the last report.
+def report(status: Status, before: Totals | None = None) -> dict[str, Any]:
+    """Returns the event's fields from the daemon's status; ``before``: the totals at the last report.
 
     Recovery is valid readings by expected ones, 0 to 1; seconds, bytes, Cel.
     """
-    now = msgspec.convert(status, Totals)
+    now = msgspec.convert(status, Totals, from_attributes=True)
     if before is None or before.run != now.run or before.uptime_s > now.uptime_s:
         before = Totals(now.run, 0, {})
     since_s = now.uptime_s - before.uptime_s
     channels: dict[str, dict[str, Any]] = {}
     for name, counts in now.channels.items():
         earlier = before.channels.get(name, Counts())
-        expected = since_s * 1000 / status["channels"][name]["period_ms"]
+        expected = since_s * 1000 / status.channels[name].period_ms
         recovery = min((counts.valid - earlier.valid) / expected, 1.0) if expected >= 1 else None
-        channels[name] = {key: getattr(counts, key) - getattr(earlier, key) for key in _COUNTS}
+        channels[name] = {
+            key: getattr(counts, counter) - getattr(earlier, counter) for key, counter in _COUNTS.items()
+        }
         channels[name]["recovery"] = None if recovery is None else round(recovery, 4)
     as_they_are = (
         "uplink", "kafka_confirmed_ago_s", "outbox_records", "outbox_bytes", "outbox_max_bytes",
-        "outbox_problem", "clock", "held", "troubles", "parked",
+        "outbox_problem", "clock", "held", "troubles", "parked", "site_moved_m",
     )  # fmt: skip
     return {
         "since_s": since_s,
-        "run_uptime_s": status["uptime_s"],
+        "run_uptime_s": status.uptime_s,
         "channels": channels,
-        **{key: status[key] for key in as_they_are},
+        **{key: getattr(status, key) for key in as_they_are},
         **{
             key: None if (times := getattr(now, key)) is None else times - (getattr(before, key) or 0)
             for key in _SUPPLY
         },
-        "site_moved_m": status.get("site_moved_m"),
-        **_machine_fields(status["machine"]),
+        "findings": status.wrong,
+        **_machine_fields(status.machine),
     }
 
 
 def line(report: Mapping[str, Any]) -> str:
-    """The report for the journal, on one line; what is unknown is left out."""
+    """Returns the report for the journal, on one line; what is unknown is left out."""
     facts: dict[str, object] = {"event": "mast.report"}
     if "daemon" in report:
         facts["daemon"] = json.dumps(report["daemon"], ensure_ascii=False)
@@ -168,17 +172,17 @@ def line(report: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in facts.items())
 
 
-def _machine_fields(machine: Mapping[str, Any]) -> dict[str, Any]:
+def _machine_fields(machine: Machine) -> dict[str, Any]:
     try:
         system = platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         system = platform.system()
     return {
-        "machine_uptime_s": machine["uptime_s"],
-        **{key: machine[key] for key in ("disk_free_bytes", "cpu_celsius", "load")},
+        "machine_uptime_s": machine.uptime_s,
+        **{key: getattr(machine, key) for key in ("disk_free_bytes", "cpu_celsius", "load")},
         "versions": {
-            "fieldgate": machine["version"],
-            "python": machine["python"],
+            "fieldgate": machine.version,
+            "python": machine.python,
             "kernel": platform.release(),
             "system": system,
         },

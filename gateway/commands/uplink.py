@@ -17,11 +17,11 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from gateway.config import Config, load
 from gateway.config.model import UplinkConfig
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, fetch
+from gateway.status.status import Status
 from gateway.system.atomic_file import read_state, write_atomic
 
 _HOUR_S: Final = 3600.0
@@ -123,7 +124,7 @@ class Machine:
 
     boot: Callable[[], str] = boot_id
     boot_s: Callable[[], float] = lambda: since_boot_ns() / 1e9
-    status: Callable[[str], Mapping[str, Any]] = fetch
+    status: Callable[[str], Status] = fetch
     execute: Callable[[Sequence[str]], None] = execute
 
 
@@ -148,10 +149,10 @@ def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run:
         return OK
     status, why = _status(machine, config)
     before = read_state(state_path, partial(msgspec.convert, type=State), State())
-    confirmed_ago_s = (status or {}).get("kafka_confirmed_ago_s")
+    confirmed_ago_s = None if status is None else status.kafka_confirmed_ago_s
     seen = Seen(machine.boot(), machine.boot_s(), status is not None, confirmed_ago_s)
     after, action = decide(before, seen, config.uplink)
-    if action == "reboot" and (status or {}).get("outbox_memory_records"):
+    if action == "reboot" and status is not None and status.outbox_memory_records:
         # They would be lost, and a reboot mends no card.
         sys.stderr.write("no reboot: readings are in memory only, because the outbox's disk fails\n")
         after, action = replace(after, reboots=before.reboots, reboot_at_s=before.reboot_at_s), None
@@ -171,7 +172,7 @@ def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run:
     return OK if action is None else _act(action, config, after, machine)
 
 
-def _status(machine: Machine, config: Config) -> tuple[Mapping[str, Any] | None, str]:
+def _status(machine: Machine, config: Config) -> tuple[Status | None, str]:
     """The daemon's status, or None and the reason."""
     if not config.status.enabled:
         return None, "status.listen is \"\": the daemon's status can't be fetched"

@@ -11,17 +11,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from cloud.wire.reading_records import GOOD, NOT_EVALUATED, Reading
 from drivers.interface import Board, DriverError
 from drivers.relay import WORDS, Relay
 from gateway.config.outputs import ActuatorConfig, InterlockConfig, condition, consequence
 from gateway.ports import Record, Snapshot
+from gateway.status.status import UNSURE, Interlock, RelayStatus
 
 State = Literal["unknown", "clear", "held", "stale"]
-UNSURE: Final = ("unknown", "stale")
-"""States in which the relay is in its safe state: no good reading yet, or none for too long."""
 
 
 class Rule:
@@ -224,19 +223,18 @@ class Interlocks:
                     self._failed(output, error)
 
     @property
-    def status(self) -> dict[str, Any]:
-        """By relay its state, why, and its interlocks'."""
+    def status(self) -> dict[str, RelayStatus]:
+        """Every relay's state, by its name."""
         return {
-            output.config.name: {
-                "state": "unknown" if output.relay.on is None else WORDS[output.relay.on],
-                "why": output.why,
-                "problem": output.problem,
-                "switches": output.switches,
-                "interlocks": [
-                    {"when": rule.config.when, "then": rule.config.then, "state": rule.state}
-                    for rule in output.rules
-                ],
-            }
+            output.config.name: RelayStatus(
+                state="unknown" if output.relay.on is None else WORDS[output.relay.on],
+                why=output.why,
+                problem=output.problem,
+                switches=output.switches,
+                interlocks=tuple(
+                    Interlock(rule.config.when, rule.config.then, rule.state) for rule in output.rules
+                ),
+            )
             for output in self._outputs
         }
 

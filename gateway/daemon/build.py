@@ -41,9 +41,8 @@ from gateway.mqtt.payload import nested
 from gateway.mqtt.session import MqttSession, Subscriptions
 from gateway.ports import Record
 from gateway.reporting.event_spool import EventSpool
-from gateway.reporting.first_reading import FirstReading
 from gateway.reporting.gateway_status import GatewayStatus
-from gateway.reporting.previous_runs import PreviousRuns, lost_at_most_s
+from gateway.reporting.previous_runs import FirstReading, PreviousRuns, lost_at_most_s
 from gateway.reporting.reporter import ClockUpdates, Reporter, RetainedRecords
 from gateway.reporting.run_ledger import RunLedger
 from gateway.reporting.site_watch import SiteWatch
@@ -53,8 +52,10 @@ from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences, new_run
-from gateway.status import StatusPage, StatusSource, phone_control
 from gateway.status.control_socket import RELOAD, ControlSocket
+from gateway.status.server import StatusSource
+from gateway.status.service import StatusPage, phone_control
+from gateway.status.status import CommandsStatus, DownlinksStatus
 from gateway.system.host import installed_version
 from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog, watchdog_period_s
 
@@ -62,8 +63,8 @@ if TYPE_CHECKING:
     from gateway.devices.http_server import HttpServer
     from gateway.devices.mqtt_server import MqttServer
 
-_NO_COMMANDS: Final[Mapping[str, Any]] = {"allow": [], "problem": None, "results": {}}
-_NO_DOWNLINKS: Final[Mapping[str, Any]] = {"problem": None, "topics": {}}
+_NO_COMMANDS: Final = CommandsStatus(allow=(), problem=None, results={})
+_NO_DOWNLINKS: Final = DownlinksStatus(problem=None, topics={})
 
 
 def build(
@@ -178,7 +179,7 @@ def build(
             inbox.put(Call(partial(session.deliver, topic, payload, retain, done)))
         return ready
 
-    def make_downlinks(config: Config) -> KafkaReading:
+    def make_downlinks(config: Config) -> KafkaReading[DownlinksStatus]:
         from gateway.remote.downlinks import Downlinks
 
         return Downlinks(config, deliver, runs.event, inbox.announce, life.stop)
@@ -191,7 +192,7 @@ def build(
         inbox.announce(record)
         inbox.retain({topics.command_result: record.value})
 
-    def make_commands(config: Config) -> KafkaReading:
+    def make_commands(config: Config) -> KafkaReading[CommandsStatus]:
         from gateway.remote import actions as remote
         from gateway.remote.receiver import CommandReceiver, Executor, clock_wait
 

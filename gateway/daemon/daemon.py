@@ -10,14 +10,15 @@ from typing import Final
 from gateway.calibration.history import channel_records
 from gateway.daemon.gateway import EXIT_CODE, HUNG_DRIVERS, Gateway
 from gateway.daemon.reload import Reload
-from gateway.daemon.snapshot import run_counts, status_line, take_snapshot
-from gateway.status import StatusPage
+from gateway.daemon.snapshot import run_counts, status_line, status_of, take_snapshot
 from gateway.status.control_socket import ControlSocket
+from gateway.status.service import StatusPage
 from gateway.system.watchdog import notify
 
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
+_STATUS_EVERY_S: Final = 10.0
 _KAFKA_GRACE_S: Final = 5.0
 
 
@@ -86,11 +87,11 @@ class Daemon:
             log.error("event=mqtt_proxy.unavailable listen=%s error=%s", config.mqtt_proxy.listen, error)
         parts.commands.apply(config)
         parts.downlinks.apply(config)
-        notify(f"READY=1\nSTATUS={status_line(snapshot)}")
+        notify(f"READY=1\nSTATUS={status_line(status_of(parts))}")
 
     def _main_loop(self, sample_until_s: float | None) -> bool:
         """Until stopped; True when the forwarder died, which only a new process can replace."""
-        parts = self.gateway
+        parts, status_at_s = self.gateway, 0.0
         while not parts.life.stop.wait(_TICK_S):
             if not parts.forwarder.is_alive():
                 log.critical("event=thread.died threads=forwarder remedy=restart")
@@ -104,8 +105,9 @@ class Daemon:
             snapshot = take_snapshot(parts)
             for task in self._tasks:
                 task.tick(snapshot)
-            if not parts.watchdog.stuck:
-                notify(f"STATUS={status_line(snapshot)}")
+            if not parts.watchdog.stuck and snapshot.at_s >= status_at_s:
+                status_at_s = snapshot.at_s + _STATUS_EVERY_S
+                notify(f"STATUS={status_line(status_of(parts))}")
         return False
 
     def _shutdown(self) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from drivers.interface import Board
 from gateway.calibration.history import CalibrationHistory, SiteHistory
@@ -26,8 +26,7 @@ from gateway.mqtt.intake import Intake, Topics
 from gateway.mqtt.session import MqttSession, Subscriptions
 from gateway.ports import Clock, Snapshot
 from gateway.reporting.event_spool import EventSpool
-from gateway.reporting.first_reading import FirstReading
-from gateway.reporting.previous_runs import PreviousRuns
+from gateway.reporting.previous_runs import FirstReading, PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
 from gateway.reporting.run_ledger import RunLedger
 from gateway.reporting.site_watch import SiteWatch
@@ -35,9 +34,13 @@ from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
+from gateway.status.status import CommandsStatus, DownlinksStatus
 from gateway.system.atomic_file import read_state, write_state
 from gateway.system.times import now_text
 from gateway.system.watchdog import Heartbeat, Watchdog
+
+StatusT = TypeVar("StatusT")
+ShownT = TypeVar("ShownT", covariant=True)
 
 EXIT_CODE: Final = 75
 """EX_TEMPFAIL of sysexits.h: nothing is lost, start me again."""
@@ -135,11 +138,11 @@ class ConfigInForce:
     error: str | None = None
 
 
-class KafkaReading(Protocol):
+class KafkaReading(Protocol[ShownT]):
     """A part that reads from Kafka in a thread of its own. The main thread calls."""
 
     @property
-    def status(self) -> Mapping[str, Any]:
+    def status(self) -> ShownT:
         """What ``/api/status`` has of it."""
 
     def apply(self, config: Config) -> None:
@@ -152,7 +155,7 @@ class KafkaReading(Protocol):
         """End."""
 
 
-class OnDemand:
+class OnDemand(Generic[StatusT]):
     """A part that few masts have: ``make`` imports and makes it once a config has it.
 
     ``idle`` is its status until then.
@@ -161,16 +164,16 @@ class OnDemand:
     def __init__(
         self,
         wanted: Callable[[Config], object],
-        make: Callable[[Config], KafkaReading],
-        idle: Mapping[str, Any],
+        make: Callable[[Config], KafkaReading[StatusT]],
+        idle: StatusT,
     ) -> None:
         self._wanted = wanted
         self._make = make
         self._idle = idle
-        self._part: KafkaReading | None = None
+        self._part: KafkaReading[StatusT] | None = None
 
     @property
-    def status(self) -> Mapping[str, Any]:
+    def status(self) -> StatusT:
         """What ``/api/status`` has of it."""
         return self._idle if self._part is None else self._part.status
 
@@ -230,8 +233,8 @@ class Gateway:
     clock_updates: ClockUpdates
     reporter: Reporter
     watchdog: Watchdog
-    commands: OnDemand
-    downlinks: OnDemand
+    commands: OnDemand[CommandsStatus]
+    downlinks: OnDemand[DownlinksStatus]
     http: HttpInput
     mqtt_proxy: MqttProxy
     forecast: Forecast = field(default_factory=Forecast)

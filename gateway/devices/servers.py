@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gateway.config.bridges.model import NO_HTTP, NO_PROXY, HttpConfig, MqttProxyConfig
 from gateway.status.bounded_server import Listener
+from gateway.status.status import HttpStatus, MqttProxyStatus
 
 if TYPE_CHECKING:
     from gateway.devices.http_server import HttpServer
@@ -22,14 +23,17 @@ class HttpInput:
         self._listener = Listener(lambda config: open_(config, self._counts), NO_HTTP)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> HttpStatus:
         """Where it listens, and what has come."""
-        server = self._listener.server
-        names = ("requests", "readings", "refused", "unauthorized", "pressure")
-        return {
-            "port": None if server is None else server.server_port,
-            **{name: self._counts[name] for name in names},
-        }
+        server, counts = self._listener.server, self._counts
+        return HttpStatus(
+            port=None if server is None else server.server_port,
+            requests=counts["requests"],
+            readings=counts["readings"],
+            refused=counts["refused"],
+            unauthorized=counts["unauthorized"],
+            pressure=counts["pressure"],
+        )
 
     def listen(self, config: HttpConfig) -> None:
         """Answer there from now on. Raises OSError; then everything stays as it is."""
@@ -48,20 +52,25 @@ class MqttProxy:
         self._listener = Listener(lambda config: open_(config, self._counts), NO_PROXY)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> MqttProxyStatus:
         """Where it listens, who is connected, and what has come."""
         server, counts = self._listener.server, self._counts.copy()
-        names = ("connects", "messages", "acknowledged", "repeats", "unauthorized", "pressure")
-        return {
-            "port": None if server is None else server.server_port,
-            "clients": 0 if server is None else server.clients,
-            **{name: counts[name] for name in (*names, "subscriptions_refused")},
-            "refused": {
+        return MqttProxyStatus(
+            port=None if server is None else server.server_port,
+            clients=0 if server is None else server.clients,
+            connects=counts["connects"],
+            messages=counts["messages"],
+            acknowledged=counts["acknowledged"],
+            repeats=counts["repeats"],
+            unauthorized=counts["unauthorized"],
+            pressure=counts["pressure"],
+            subscriptions_refused=counts["subscriptions_refused"],
+            refused={
                 name.removeprefix("refused "): count
                 for name, count in sorted(counts.items())
                 if name.startswith("refused ")
             },
-        }
+        )
 
     def listen(self, config: MqttProxyConfig) -> None:
         """Answer there from now on. Raises OSError; then everything stays as it is."""

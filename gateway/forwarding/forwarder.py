@@ -562,7 +562,7 @@ class Forwarder:
             case BootTime():
                 state.hold.decide(event)
                 self._backlog.released()
-                self._uplink.released(now_s)
+                self._uplink.send_waiting(now_s)
             case Fetched(rows):
                 # Rows that Kafka has since an event before this one are to be removed, not sent.
                 self._settle()
@@ -579,7 +579,7 @@ class Forwarder:
         if isinstance(answer, Stored):
             state.counters.stored += len(answer.numbers)
             self._backlog.stored(answer.entries, answer.numbers)
-            self._uplink.stored(answer.entries, answer.numbers)
+            state.ledger.stored(answer.entries, answer.numbers)
         else:
             self._refusals += 1
             self._uplink.not_stored(answer.entries, now_s)

@@ -226,18 +226,10 @@ class Uplink:
 
     # To the outbox.
 
-    def stored(self, entries: Sequence[Entry], numbers: Sequence[int]) -> None:
-        """The disk has entries."""
-        self._state.ledger.stored(entries, numbers)
-
     def not_stored(self, entries: Sequence[Entry], now_s: float) -> None:
         """The disk has refused entries."""
         self._store_at_s = now_s + _RETRY_STORE_S
         self._state.ledger.not_stored(entries)
-        self.send_waiting(now_s)
-
-    def released(self, now_s: float) -> None:
-        """What has waited for the clock may leave."""
         self.send_waiting(now_s)
 
     def _store(self, now_s: float) -> None:

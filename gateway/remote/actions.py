@@ -15,6 +15,7 @@ from cloud.wire.command_records import Command
 from cloud.wire.fields import InvalidFields, convert
 from gateway.config import Config
 from gateway.control.interlocks import Interlocks, NotSwitched
+from gateway.status.status import Channel, Status
 
 Action = Callable[[Command], Mapping[str, Any]]
 _T = TypeVar("_T")
@@ -78,7 +79,7 @@ def switch(interlocks: Interlocks) -> Action:
 
 def read(
     config: Callable[[], Config],
-    last: Callable[[], Mapping[str, Mapping[str, Any]]],
+    last: Callable[[], Mapping[str, Channel]],
     stopped: Callable[[float], bool],
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Action:
@@ -87,21 +88,21 @@ def read(
     ``stopped`` waits for so many seconds; whether the daemon stops.
     """
 
-    def of(sensor: str) -> dict[str, Mapping[str, Any]]:
+    def of(sensor: str) -> dict[str, Channel]:
         readings = last()
         return {name: readings[name] for name in readings if name.rpartition(".")[0] == sensor}
 
-    def next_of(sensor: str, interval_s: float) -> dict[str, Mapping[str, Any]]:
+    def next_of(sensor: str, interval_s: float) -> dict[str, Channel]:
         # None is taken off the grid: it would be a second one in its interval.
         if interval_s > _LONGEST_FRESH_S:
             every = f"it is read every {interval_s:g} s, and fresh waits for at most {_LONGEST_FRESH_S:g} s"
             raise NotDone("OUT_OF_BOUNDS", f"{every}: command a shorter interval first")
-        before = {name: each["seq"] for name, each in of(sensor).items()}
+        before = {name: each.seq for name, each in of(sensor).items()}
         # What is counted comes at the end of the next whole interval.
         until_s = monotonic() + 2 * interval_s + _SLOW_READ_S
         while True:
             now = of(sensor)
-            if now and all(each["seq"] != before.get(name) for name, each in now.items()):
+            if now and all(each.seq != before.get(name) for name, each in now.items()):
                 return now
             if monotonic() >= until_s:
                 return {}
@@ -147,15 +148,15 @@ def reload(load: Callable[[Mapping[str, object]], str | None]) -> Action:
     return carry_out
 
 
-def self_test(status: Callable[[], Mapping[str, Any]]) -> Action:
+def self_test(status: Callable[[], Status]) -> Action:
     """How the gateway's parts are, as its status has it; ``ok`` where none has a problem."""
 
     def carry_out(command: Command) -> Mapping[str, Any]:
         no_arguments(command)
         found = status()
-        tested = {name: found[name] for name in _TESTED}
-        relays = {name: each["problem"] for name, each in found["relays"].items() if each["problem"]}
-        config = [*found["config"]["problems"], *filter(None, [found["config"]["error"]])]
+        tested = {name: getattr(found, name) for name in _TESTED}
+        relays = {name: each.problem for name, each in found.relays.items() if each.problem}
+        config = [*found.config.problems, *filter(None, [found.config.error])]
         ok = tested["mqtt_connected"] and tested["clock"] == "synced" and not (relays or config)
         faults = ("kafka_problem", "troubles", "outbox_problem", "parked", "sensors_hung", "stuck")
         ok = ok and not any(tested[name] for name in faults)

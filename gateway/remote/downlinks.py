@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from cloud.errors import CloudError
 from cloud.kafka.roles import group_of
@@ -24,6 +24,7 @@ from gateway.config import Config
 from gateway.config.bridges.model import KEY, DownlinkConfig
 from gateway.ports import Record, Snapshot
 from gateway.remote.kafka_thread import KafkaThread
+from gateway.status.status import DownlinksStatus, DownlinkStatus
 
 log = logging.getLogger(__name__)
 
@@ -107,19 +108,16 @@ class Downlinks(KafkaThread[TopicReader]):
         self._reported: tuple[float, int] = (float("-inf"), 0)
 
     @property
-    def status(self) -> dict[str, Any]:
-        """By Kafka topic what has come, what became of it, and what is still to be read."""
+    def status(self) -> DownlinksStatus:
+        """What has come of each Kafka topic, what became of it, and what is still to be read."""
         topics = {
-            topic: {
-                "received": each.received,
-                "published": each.published,
-                "refused": dict(each.refused),
-                "lag": each.lag,
-            }
+            topic: DownlinkStatus(
+                received=each.received, published=each.published, refused=dict(each.refused), lag=each.lag
+            )
             for topic, each in self._counts.copy().items()
             if self._wanted(self._config)
         }
-        return {"problem": self.problem, "topics": topics}
+        return DownlinksStatus(problem=self.problem, topics=topics)
 
     def tick(self, snapshot: Snapshot) -> None:
         """Once a second; at most once a minute an event where records were refused."""

@@ -42,6 +42,7 @@ from gateway.config.outputs import CommandsConfig
 from gateway.ports import Clock, Record, Snapshot
 from gateway.remote.actions import Action, NotDone
 from gateway.remote.kafka_thread import TURN_S, KafkaThread
+from gateway.status.status import CommandsStatus
 
 MOST: Final = 10_000
 """Ids at most, some 5 MB; a command beyond is refused until others have expired."""
@@ -364,10 +365,13 @@ class CommandReceiver(KafkaThread[KeyReader]):
         super().tick(snapshot)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> CommandsStatus:
         """Whether any is allowed, what keeps them away, results by outcome or reason."""
-        counts: Mapping[str, int] = dict(self._executor.counts)
-        return {"allow": list(self._config.commands.allow), "problem": self.problem, "results": counts}
+        return CommandsStatus(
+            allow=tuple(self._config.commands.allow),
+            problem=self.problem,
+            results=dict(self._executor.counts),
+        )
 
     def _wanted(self, config: Config) -> object:
         return bool(config.commands.allow)

@@ -1,8 +1,8 @@
-"""Events that commands write for the daemon, which announces them as its own in ``gateway.events``.
+"""Passes events of commands to the daemon, which announces them as its own in ``gateway.events``.
 
-Each is a file in a directory beside the outbox, so it needs neither an uplink nor a running daemon: the next
-start finds it. A file is deleted once its event has long been on the disk or confirmed; a daemon that dies
-before announces it again, with the same ``id``.
+Each event is a file in a directory beside the outbox, so it needs neither an uplink nor a running daemon: the
+next start finds it. A file is deleted once its event has long been on the disk or confirmed; a daemon that
+dies before announces it again, with the same ``id``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.system.times import utc_text
 log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 256 << 10
-"""The bound of one event; Kafka takes 1 MiB by default."""
+"""The limit of one event; Kafka takes 1 MiB by default."""
 _DURABLE_AFTER_S: Final = 150.0
 """An event is as durable as a reading: after a commit interval, 60 s at most, and an fsync."""
 _UNUSABLE: Final = "event=notice.unusable path=%s error=%s"
@@ -38,12 +38,12 @@ class NotSpooled(Exception):
 
 
 def spool_directory(outbox: Path) -> Path:
-    """Where the daemon that owns this outbox finds events."""
+    """Returns where the daemon that owns this outbox finds events."""
     return outbox.with_name(outbox.name + ".notices")
 
 
 def spool_event(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
-    """Write an event for the daemon; durable when it returns. Raises NotSpooled."""
+    """Writes an event for the daemon; durable when it returns. Raises NotSpooled."""
     directory = spool_directory(outbox)
     moment, identity = datetime.now(UTC), secrets.token_hex(8)
     content = msgspec.json.encode({"event": event, "id": identity, "at": utc_text(moment), **fields})
@@ -77,7 +77,7 @@ class EventSpool:
         self._logged: set[Path] = set()
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Announce new events, delete durable ones: not while a disk fails or a part is stuck."""
+        """Announces new events and deletes durable ones: not while a disk fails or a part is stuck."""
         try:
             found = sorted(self._directory.glob("*.json"))
         except OSError as error:
@@ -92,7 +92,7 @@ class EventSpool:
         self._announced_s = {path: at_s for path, at_s in self._announced_s.items() if path in found}
 
     def settle(self) -> None:
-        """All that was announced is durable: the daemon has stored everything and ends."""
+        """Deletes all announced events: the daemon has stored everything and ends."""
         for path in self._announced_s:
             self._delete(path)
 
@@ -129,7 +129,7 @@ class EventSpool:
             self._log(path, _UNUSABLE, error)
 
     def _log(self, path: Path, template: str, error: Exception) -> None:
-        """Log a path's first trouble."""
+        """Logs a path's first trouble."""
         if path not in self._logged:
             self._logged.add(path)
             log.warning(template, path, error)

@@ -1,4 +1,4 @@
-"""The gateway's status: online, offline, its clock, its uplink (``gateway.status``).
+"""Makes the records of ``gateway.status``: online or offline, the clock, the uplink.
 
 The same bytes go to Kafka, through the forwarder like everything else, and retained to the local broker. A
 change is published at once, but not more often than every ten seconds, as an uplink may come and go all the
@@ -23,7 +23,7 @@ PUBLISH_EVERY_S: Final = 10.0
 
 
 class GatewayStatus:
-    """The statuses of one run. The main thread makes them; the forwarder's thread passes wills.
+    """Makes the statuses of one run. The main thread calls it; the forwarder's thread passes wills.
 
     ``now_ns`` is this machine's time, nanoseconds since the epoch.
     """
@@ -40,11 +40,11 @@ class GatewayStatus:
 
     @property
     def will(self) -> bytes:
-        """The last will: made now, so it has no time."""
+        """Returns the last will: it is made now, so it has no time."""
         return encode_status(StatusRecord(self._gateway, OFFLINE, self._run, version=self._version))
 
     def due(self, snapshot: Snapshot) -> Record | None:
-        """The status to publish now: the first one, or one that changed."""
+        """Returns the status to publish now: the first one, or one that changed."""
         state = _clock_and_uplink(snapshot)
         if state == self._published or snapshot.at_s < self._publish_at_s:
             return None
@@ -53,11 +53,11 @@ class GatewayStatus:
         return self._record(ONLINE, *state)
 
     def offline(self, snapshot: Snapshot) -> Record:
-        """The last status of a run that ends itself."""
+        """Returns the last status of a run that ends itself."""
         return self._record(OFFLINE, *_clock_and_uplink(snapshot))
 
     def forwarded_will(self, payload: bytes) -> Record | None:
-        """The last will of another run of this gateway, as it is; None for anything else on the topic.
+        """Returns the last will of another run of this gateway, as it is; None for anything else.
 
         A status that a run has published itself is on its own way to Kafka.
         """

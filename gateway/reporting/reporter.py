@@ -1,6 +1,6 @@
 """Publishes what a run reports, to Kafka and the local broker.
 
-Status, record, drops, a failing disk, topics that take nothing.
+That is its status, its record, drops, a failing disk, and topics that reject records.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Reporter:
         self._record_at_s = float("-inf")
 
     def begin(self, snapshot: Snapshot) -> None:
-        """The run's first record, to Kafka."""
+        """Announces the run's first record."""
         self._record_at_s = snapshot.at_s + ANNOUNCE_EVERY_S
         self._inbox.announce(self._runs.record("running", snapshot.counts))
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Report what has changed, and the run as it stands."""
+        """Reports what has changed, and the run as it stands."""
         self._report_disk(snapshot.outbox_problem)
         self._report_parked(snapshot)
         self.report_status(snapshot)
@@ -67,14 +67,14 @@ class Reporter:
         self._report_run(snapshot)
 
     def report_status(self, snapshot: Snapshot) -> None:
-        """The gateway's status, where it has changed."""
+        """Publishes the gateway's status if it has changed."""
         status = self._status.due(snapshot)
         if status is not None:
             self._inbox.retain({self._topics.status: status.value})
             self._inbox.announce(status)
 
     def report_drops(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
-        """What the outbox and the local broker have dropped; seldom while Kafka doesn't answer."""
+        """Announces what the outbox and the local broker have dropped; seldom while Kafka doesn't answer."""
         self._unannounced = list(joined((*self._unannounced, *self._new_drops())))
         grown = self._broker_drops.due(snapshot.at_s, at_once=at_once)
         if grown is not None:
@@ -88,17 +88,17 @@ class Reporter:
         self._inbox.announce(self._runs.record("running", snapshot.counts))
 
     def report_offline(self, snapshot: Snapshot) -> Record:
-        """The last status, on its way to Kafka; the local broker gets it when the session ends."""
+        """Announces the last status, and returns it; the local broker gets it when the session ends."""
         offline = self._status.offline(snapshot)
         self._inbox.announce(offline)
         return offline
 
     def report_stopped(self, counts: Mapping[str, Any]) -> None:
-        """The run's last record, on its way to Kafka."""
+        """Announces the run's last record."""
         self._inbox.announce(self._runs.record("stopped", counts))
 
     def note_lost(self, left: Drop | None) -> int:
-        """Note what neither Kafka nor the disk has taken at the very end; how many messages were lost so.
+        """Notes what neither Kafka nor the disk has taken at the end; returns how many messages were lost so.
 
         It goes to the journal, and to the local broker with the run's last record: nothing else is open.
         """
@@ -107,18 +107,18 @@ class Reporter:
         return sum(drop.count or 0 for drop in self._new_drops() if drop.reason == NOT_STORED)
 
     def last_messages(self, counts: Mapping[str, Any], offline: Record) -> dict[str, bytes]:
-        """What the local broker retains of this run, by topic."""
+        """Returns what the local broker retains of this run, by topic."""
         return {self._topics.run: self._runs.payload("stopped", counts), self._topics.status: offline.value}
 
     def _report_disk(self, problem: str | None) -> None:
-        """That the outbox's disk fails, or works again."""
+        """Announces that the outbox's disk fails, or works again."""
         if (problem is None) != self._disk_works:
             self._disk_works = problem is None
             event = "outbox-usable" if self._disk_works else "outbox-in-memory"
             self._inbox.announce(self._runs.event(event, problem=problem))
 
     def _report_parked(self, snapshot: Snapshot) -> None:
-        """Which topics have taken nothing for a minute, and that they take records again."""
+        """Announces which topics have rejected records for a minute, and that they accept them again."""
         for topic, (since_s, problem) in snapshot.parked.items():
             if topic not in self._parked and snapshot.at_s >= since_s + _PARKED_S:
                 self._parked[topic] = since_s
@@ -130,7 +130,7 @@ class Reporter:
             self._inbox.announce(self._runs.event("topic-delivers", topic=topic, lasted_s=lasted_s))
 
     def _report_run(self, snapshot: Snapshot) -> None:
-        """To the local broker each turn, to Kafka once a minute."""
+        """Publishes the run to the local broker each turn, to Kafka once a minute."""
         payload = self._runs.payload(snapshot.state, snapshot.counts)
         self._inbox.retain({self._topics.run: payload}, soon=False)
         if snapshot.at_s >= self._record_at_s and snapshot.uplink != "spilling":
@@ -139,7 +139,7 @@ class Reporter:
             self._inbox.announce(self._runs.record(snapshot.state, snapshot.counts))
 
     def _new_drops(self) -> list[Drop]:
-        """What was dropped since the last call, noted in the run's records from now on."""
+        """Returns what was dropped since the last call, and notes it for the run's records."""
         found = list(joined(self._drops.get() for _ in range(self._drops.qsize())))
         for drop in found:
             self._runs.note(drop)
@@ -162,7 +162,7 @@ class ClockUpdates:
         self._runs = runs
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Take the times offered, check the clock, announce which readings have got their time."""
+        """Takes the times offered, checks the clock, and announces which readings have got their time."""
         for offer in self._offers.take():
             try:
                 given = self._sync.give(offer.offset_ms)
@@ -199,11 +199,11 @@ class RetainedRecords:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The topics of runs and status."""
+        """Returns the topics of runs and status."""
         return self._topics.run, self._topics.status
 
     def arrived(self, topic: str, payload: bytes) -> bool:
-        """Take a retained message; True where this run's status must be published over it again."""
+        """Takes a retained message; returns True if this run's status must be published over it again."""
         is_status = topic == self._topics.status
         if is_status:
             record = self._status.forwarded_will(payload)

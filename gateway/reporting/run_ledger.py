@@ -1,4 +1,4 @@
-"""The run ledger: what a run of this gateway has issued, so that the pipeline can separate pending from lost.
+"""Keeps the run ledger: what a run has issued, so that the pipeline can separate pending from lost.
 
 A record goes to Kafka (``gateway.runs``, compacted by gateway/run) at start, every minute, at each drop and
 at stop, and every second, retained, to the local broker. A run that was killed cannot report its end: the
@@ -35,7 +35,7 @@ State = Literal["running", "ended", "stopped", "killed"]
 
 
 class _Dropped:
-    """What was dropped for one reason, adjoining ranges joined."""
+    """Collects what was dropped for one reason, adjoining ranges joined."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -49,7 +49,7 @@ class _Dropped:
             self._seqs[each.gateway, each.run, each.channel].add(each.first, each.last)
 
     def lost_of(self, gateway: str, channel: str) -> int:
-        """How many of a channel, of all runs, as far as their numbers are known."""
+        """Returns how many of a channel were lost, in all runs, as far as their numbers are known."""
         return sum(
             len(seqs) for (of, _, named), seqs in self._seqs.items() if (of, named) == (gateway, channel)
         )
@@ -63,7 +63,7 @@ class _Dropped:
 
 
 def _text(lost: Range, own: str) -> str:
-    """``run channel first-last``; another device's with ``gateway/`` before its run."""
+    """Formats ``run channel first-last``; another device's with ``gateway/`` before its run."""
     run = lost.run if lost.gateway == own else f"{lost.gateway}/{lost.run}"
     return f"{run} {lost.channel} {lost.first}-{lost.last}"
 
@@ -88,7 +88,7 @@ class RunLedger:
         self._lock = threading.Lock()
 
     def note(self, drop: Drop) -> None:
-        """Log a drop and add it to every later record of the run."""
+        """Logs a drop and adds it to every later record of the run."""
         with self._lock:
             self._dropped.setdefault(drop.reason, _Dropped()).add(drop.count, ranges(drop.summary))
         log.error(
@@ -100,22 +100,22 @@ class RunLedger:
         )
 
     def drop_counts(self) -> dict[str, int]:
-        """By reason, how many records this run has dropped as far as they were counted."""
+        """Returns how many records this run has dropped, by reason, as far as they were counted."""
         with self._lock:
             return {reason: dropped.count for reason, dropped in self._dropped.items()}
 
     def dropped_of(self, channel: str) -> int:
-        """How many readings of a channel of this gateway were dropped since the daemon started."""
+        """Returns how many readings of a channel of this gateway were dropped since the daemon started."""
         with self._lock:
             return sum(each.lost_of(self._gateway, channel) for each in self._dropped.values())
 
     def dropped(self, drop: Drop) -> Record:
-        """The event that announces a drop."""
+        """Makes the event that announces a drop."""
         lost = [_text(each, self._gateway) for each in ranges(drop.summary)]
         return self.event("dropped", reason=drop.reason, count=drop.count, ranges=lost)
 
     def broker_dropped(self, count: int, total: int) -> Record:
-        """The event that the local broker has dropped messages, whoever's: since the last one, and in all."""
+        """Makes the event that the local broker has dropped messages: since the last one, and in all."""
         log.warning(
             "event=broker.dropped messages=%d total=%d remedy=raise_max_queued_messages_in_mosquitto.conf",
             count,
@@ -124,13 +124,13 @@ class RunLedger:
         return self.event("broker-dropped", count=count, total=total)
 
     def event(self, event: str, **fields: Any) -> Record:
-        """An event of this run, for ``gateway.events``."""
+        """Makes an event of this run, for ``gateway.events``."""
         of_all = {"v": VERSION, "gateway": self._gateway, "run": self._run, "time": now_text()}
         value = to_json({**of_all, "event": event, **fields})
         return Record(EVENTS_TOPIC, self._gateway.encode(), value, ())
 
     def released(self, released: Released) -> Record:
-        """The event that readings of a boot now leave: with the time they were given, or without."""
+        """Makes the event that readings of a boot now leave: with the time they were given, or without."""
         boot, offset_ms, first = released.boot_time.boot, released.boot_time.offset_ms, released.first
         if offset_ms is None:
             log.warning("event=clock.unsynced boot=%s first=%s", boot, first)
@@ -140,7 +140,7 @@ class RunLedger:
         return self.event(event, boot=boot, offset_ms=offset_ms, first=first)
 
     def payload(self, state: State, counts: Mapping[str, Any]) -> bytes:
-        """The run as it stands, JSON."""
+        """Returns the run as it stands, as JSON."""
         with self._lock:
             self._revision += 1
             revision = self._revision
@@ -163,11 +163,11 @@ class RunLedger:
         )
 
     def record(self, state: State, counts: Mapping[str, Any]) -> Record:
-        """The run as a Kafka record."""
+        """Returns the run as a Kafka record."""
         return _record(self._gateway, self._run, self.payload(state, counts))
 
     def close_previous(self, payload: bytes) -> Record | None:
-        """The closing record of another run that by its last retained record never ended itself."""
+        """Returns the closing record of another run that by its last retained record never ended itself."""
         if len(payload) > MAX_PAYLOAD_BYTES:
             log.warning("event=run.unreadable error=%d bytes", len(payload))
             return None

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _FOR_S: Final = 300.0
 _FIXES: Final = 5
-"""So long, and so many of them, fixes must agree: single ones are hundreds of metres off at times."""
+"""Fixes must agree for so long, and be so many: single ones are hundreds of metres off at times."""
 MOVED_M: Final = 500.0
 """Fixes that far from the site's place are those of a mast that was moved."""
 _BACK: Final = 0.8
@@ -54,10 +54,10 @@ class SiteWatch:
         self._fixes = 0
         none: _State = (None, None)
         self._position, self.moved_m = read_state(path, _stored, none)
-        """The site's; how far the mast is from it, None where it is there, for all that is known."""
+        """The site's position; how far the mast is from it, None unless it is known to be elsewhere."""
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Compare a new fix with the site; another position begins anew."""
+        """Compares a new fix with the site; another position begins anew."""
         site = self._config().site
         if site.position != self._position:
             self._position, self._begun_s = site.position, None

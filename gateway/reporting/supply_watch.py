@@ -35,17 +35,17 @@ class SupplyWatch:
         self._read_at_s = float("-inf")
         self._since_boot = 0
         self._active: dict[str, tuple[float, float]] = {}
-        """When each trouble began, and was seen last."""
+        """When each trouble began and was seen last."""
         self.times: dict[str, int | None] = dict.fromkeys(_KINDS)
-        """How often in this run, by kind; None where nothing reports it."""
+        """How often each kind occurred in this run; None where nothing reports it."""
 
     @property
     def troubles(self) -> list[str]:
-        """What there is now, or was within ten minutes."""
+        """Returns the kinds of trouble that there are now, or were within ten minutes."""
         return list(self._active)
 
     def tick(self, snapshot: Snapshot) -> None:
-        """Read, every five seconds, and announce what has begun or is over."""
+        """Reads every five seconds, and announces what has begun or is over."""
         now_s = snapshot.at_s
         if now_s < self._read_at_s:
             return

@@ -7,19 +7,14 @@ from collections import Counter, deque
 from collections.abc import Collection
 from typing import Any, Final
 
-from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, Reading, format_time
+from cloud.wire.reading_records import FAIL, GOOD, NOT_EVALUATED, Reading
 from gateway.clock.hold import repaired_reading
+from gateway.status.status import Channel
 
 RECENT: Final = 120
 """Readings kept of each own channel: two minutes at 1 Hz, 10 kB."""
 MOST_FORWARDED: Final = 256
 """Forwarded channels kept, those read last: other devices may name any number."""
-_FIELDS: Final = ("period_ms", "value", "unit", "raw", "raw_unit", "quality", "reasons", "seq")
-
-
-def reading_fields(reading: Reading) -> dict[str, Any]:
-    """A channel's last reading as the status has it."""
-    return {"time": format_time(reading.time_us), **{name: getattr(reading, name) for name in _FIELDS}}
 
 
 class LastReadings:
@@ -74,32 +69,26 @@ class LastReadings:
         fixes = [each for each in gps if each.latitude is not None and each.quality < FAIL]
         return max(fixes, key=lambda each: each.time_us, default=None)
 
-    def __len__(self) -> int:
-        """How many own channels there are."""
-        return len(self._own)
+    def valid(self, channel: str) -> int:
+        """How many readings of an own channel were good or not evaluated in this run."""
+        return self._valid[channel]
 
-    def own(self, given_offset_ms: int | None = None) -> dict[str, dict[str, Any]]:
-        """The fields of each channel's last reading, as it leaves where the boot's time was given.
+    def own(self, given_offset_ms: int | None = None) -> dict[str, Channel]:
+        """The last reading of each own channel, as it leaves where the boot's time was given.
 
         ``given_offset_ms``: the wall time at boot that was entered by hand, ms since the epoch.
-        ``valid``: how many of this run were good or not evaluated.
         """
         with self._lock:
-            readings, valid = dict(self._own), Counter(self._valid)
+            readings = dict(self._own)
         if given_offset_ms is not None:
             readings = {
                 channel: reading if reading.mono_ms is None else repaired_reading(reading, given_offset_ms)
                 for channel, reading in readings.items()
             }
-        return {
-            channel: {**reading_fields(reading), "valid": valid[channel]}
-            for channel, reading in readings.items()
-        }
+        return {channel: Channel.of(reading) for channel, reading in readings.items()}
 
-    def forwarded(self) -> dict[str, dict[str, Any]]:
-        """Returns the last reading's fields by channel; another gateway's with ``gateway/`` before it."""
+    def forwarded(self) -> dict[str, Channel]:
+        """The last reading of each forwarded channel; another gateway's with ``gateway/`` before it."""
         with self._lock:
             readings = dict(self._forwarded)
-        return {
-            name: {**reading_fields(reading), "source": "forwarded"} for name, reading in readings.items()
-        }
+        return {name: Channel.of(reading) for name, reading in readings.items()}

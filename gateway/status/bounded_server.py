@@ -1,4 +1,4 @@
-"""An HTTP server with a bound on its connections, and what moves one to another address."""
+"""Limits the connections of an HTTP server, and moves a server to another address."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 32
-"""At a time, a thread each; a further one is closed at once."""
+"""Most connections at a time, a thread each; a further one is closed at once."""
 
 
 def is_own_name(host: str, listens_as: str) -> bool:
-    """Whether a Host header has an address or a name of this machine; without one it is no browser's.
+    """Returns True for a Host header with an address or a name of this machine, or none (no browser's).
 
-    Any other name may be one that its owner has let point here, so that his page reads this one.
+    The owner of any other name may let it point to this machine, so that their page reads this one.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -49,7 +49,7 @@ class BoundedServer(ThreadingHTTPServer):
         handler: type[BaseHTTPRequestHandler],
         most_of_one: int = _MAX_CONNECTIONS,
     ) -> None:
-        """Listen; so many connections of one address. Raises OSError."""
+        """Listens; ``most_of_one`` limits the connections of one address. Raises OSError."""
         self.stopping = threading.Event()
         self.listens_as = host
         self._name = name
@@ -62,11 +62,11 @@ class BoundedServer(ThreadingHTTPServer):
         super().__init__((host, port), handler)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begins to answer."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop and release the port."""
+        """Stops and releases the port."""
         self.stopping.set()
         # The base class would have the thread look ten times a second whether it shall end. This wakes it.
         self.socket.shutdown(socket.SHUT_RDWR)
@@ -78,14 +78,14 @@ class BoundedServer(ThreadingHTTPServer):
             self.handle_request()
 
     def server_bind(self) -> None:
-        """As the base class, without resolving a name, which takes long with the uplink down."""
+        """Binds without resolving a name as the base class does: that takes long with the uplink down."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for a connection, within the limit."""
+        """Starts a thread for a connection, within the limit."""
         if not self._has_room(client_address[0]):
             self.shutdown_request(request)
             return
@@ -97,7 +97,7 @@ class BoundedServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Release the place of a connection at its end."""
+        """Releases the place of a connection at its end."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -117,7 +117,7 @@ class BoundedServer(ThreadingHTTPServer):
             self._open += Counter()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is normal; any other error is a defect."""
+        """Logs an error: a connection that breaks is normal, anything else is a defect."""
         error = sys.exception()
         if isinstance(error, OSError):
             log.debug("event=server.broken_off server=%s error=%s", self._name, error)
@@ -126,21 +126,21 @@ class BoundedServer(ThreadingHTTPServer):
 
 
 class Address(Protocol):
-    """Where to listen, as the config has it."""
+    """States where to listen, as the config has it."""
 
     @property
     def port(self) -> int:
-        """0 where there is nothing to listen at, or any port will do."""
+        """Returns 0 without an address to listen on, or if any port will do."""
 
 
 class Server(Protocol):
-    """What listens from its making on."""
+    """Listens from its construction on."""
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begins to answer."""
 
     def stop(self) -> None:
-        """Stop and release the port."""
+        """Stops and releases the port."""
 
 
 _A = TypeVar("_A", bound=Address)
@@ -148,7 +148,7 @@ _S = TypeVar("_S", bound=Server)
 
 
 class Listener(Generic[_A, _S]):
-    """The server at the address that is configured, if any. ``open_`` makes it, None where there is none."""
+    """Runs the server at the address that is configured, if any. ``open_`` makes it, or returns None."""
 
     def __init__(self, open_: Callable[[_A], _S | None], nowhere: _A) -> None:
         self._open = open_
@@ -156,7 +156,7 @@ class Listener(Generic[_A, _S]):
         self.server: _S | None = None
 
     def listen(self, address: _A) -> None:
-        """Answer here from now on, and nowhere else. Raises OSError; then everything stays as it is."""
+        """Listens there from now on, and nowhere else. Raises OSError; then everything stays as it is."""
         before = self.address
         if before.port == address.port:
             # The same port on another address may be in the way of itself.
@@ -171,7 +171,7 @@ class Listener(Generic[_A, _S]):
         self.server, self.address = server, address
 
     def stop(self) -> None:
-        """End and give the port back."""
+        """Ends and releases the port."""
         server, self.server = self.server, None
         if server is not None:
             server.stop()

@@ -1,16 +1,18 @@
-"""The running daemon's status, fetched over HTTP by the commands."""
+"""Fetches the running daemon's status over HTTP, for the commands."""
 
 from __future__ import annotations
 
 import http.client
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from buffer.reader import user_of
 from cloud.toml_problems import unreadable
-from cloud.wire.fields import load_object
 from gateway.config import Config
+from gateway.status.status import Status
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8321"
 _TIMEOUT_S: Final = 3.0
@@ -21,8 +23,8 @@ class NoStatus(Exception):
     """The daemon's status can't be fetched; the message gives the reason."""
 
 
-def fetch(listen: str) -> dict[str, Any]:
-    """The status of the daemon that listens on ``host:port``. Raises NoStatus."""
+def fetch(listen: str) -> Status:
+    """Returns the status of the daemon that listens on ``host:port``. Raises NoStatus."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit():
         raise NoStatus(f"status.listen {listen!r} is not HOST:PORT")
@@ -36,17 +38,18 @@ def fetch(listen: str) -> dict[str, Any]:
         body = response.read(_MAX_RESPONSE_BYTES)
         if response.status != http.client.OK:
             raise NoStatus(f"http://{listen}/api/status answers {response.status} {response.reason}")
-        return load_object(body)
+        return msgspec.json.decode(body, type=Status)
     except (OSError, http.client.HTTPException) as error:
         raise NoStatus(f"no daemon answers at http://{listen}/api/status: {error}") from error
-    except ValueError as error:
-        raise NoStatus(f"http://{listen}/api/status does not answer a JSON object: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        why = "is not this version's; after an upgrade, restart the daemon"
+        raise NoStatus(f"the answer of http://{listen}/api/status {why}: {error}") from error
     finally:
         connection.close()
 
 
 def listen_address(config: Path, *, chosen: bool) -> tuple[str, str]:
-    """``[status] listen`` of a config file, else the default; and why that was taken. Raises NoStatus.
+    """Returns ``[status] listen`` of a config file, else the default and why. Raises NoStatus.
 
     ``chosen``: the user has named the file, so it must be readable.
     """
@@ -65,7 +68,7 @@ def listen_address(config: Path, *, chosen: bool) -> tuple[str, str]:
 
 
 def daemon_of(config: Config) -> int | None:
-    """The process that has the gateway's outbox, None where there is none. Raises PermissionError."""
+    """Returns the process that uses the gateway's outbox, None without one. Raises PermissionError."""
     lock = Path(f"{config.outbox.path}.lock")
     try:
         lock.stat()
@@ -76,8 +79,8 @@ def daemon_of(config: Config) -> int | None:
     return user_of(config.outbox.path)
 
 
-def daemon_status(config: Config) -> dict[str, Any] | None:
-    """The status of this gateway's daemon, None where none runs. Raises NoStatus where it doesn't respond."""
+def daemon_status(config: Config) -> Status | None:
+    """Returns the status of this gateway's daemon, None where none runs. Raises NoStatus without response."""
     reason = "its status page is off: set [status] listen"
     if config.status.enabled:
         try:
@@ -85,9 +88,9 @@ def daemon_status(config: Config) -> dict[str, Any] | None:
         except NoStatus as error:
             reason = str(error)
         else:
-            if status.get("gateway") == config.gateway.id:
+            if status.gateway == config.gateway.id:
                 return status
-            reason = f"{config.status.listen} answers for gateway {status.get('gateway')!r}"
+            reason = f"{config.status.listen} answers for gateway {status.gateway!r}"
     try:
         process = daemon_of(config)
     except PermissionError as error:

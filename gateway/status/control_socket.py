@@ -1,10 +1,10 @@
-"""Requests of a command on this machine to the running daemon.
+"""Carries requests of a command on this machine to the running daemon.
 
-A Unix socket of the abstract kind: no file, so no directory to provide and nothing left behind; its name
+The Unix socket is abstract: it has no file, so it needs no directory and leaves nothing behind; its name
 comes from the outbox, of which there is one for each daemon. Both sides get the other's identity from the
 kernel: the daemon answers root and its own user, the command accepts only the process that uses the outbox.
 
-One line of JSON each way.
+Request and response are one line of JSON each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIMEOUT_S: Final = 5.0
 _UCRED: Final = struct.Struct("3i")
 
 Respond = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""May raise ValueError and OSError, whose text is the response."""
+"""Carries out a request. It may raise ValueError and OSError, whose text is the response."""
 
 
 class ControlError(Exception):
@@ -54,7 +54,7 @@ class ControlSocket:
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer. Raises OSError."""
+        """Begins to answer. Raises OSError."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listening.bind(_name(self._outbox))
@@ -66,7 +66,7 @@ class ControlSocket:
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """Ends; a request whose answer never comes doesn't delay it."""
         listening, self._socket = self._socket, None
         if listening is not None:
             # Wakes accept(); close() alone doesn't.
@@ -103,7 +103,7 @@ class ControlSocket:
 def send_request(
     outbox: Path, request: Mapping[str, Any], timeout_s: float = 2 * _TIMEOUT_S
 ) -> dict[str, Any]:
-    """The response of the daemon that uses an outbox. Raises ControlError."""
+    """Returns the response of the daemon that uses an outbox. Raises ControlError."""
     daemon = user_of(outbox)
     if daemon is None:
         raise ControlError(f"no daemon runs on {outbox}: start it (sudo systemctl start fieldgate)")
@@ -130,13 +130,13 @@ def _name(outbox: Path) -> str:
 
 
 def _other_side(connected: socket.socket) -> tuple[int, int, int]:
-    """Process, user and group at the other end (unix(7), SO_PEERCRED)."""
+    """Returns process, user and group at the other end (unix(7), SO_PEERCRED)."""
     pid, uid, gid = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return pid, uid, gid
 
 
 def _line(connected: socket.socket) -> bytes:
-    """One line. Raises OSError, and ValueError where it has no end."""
+    """Reads one line. Raises OSError, and ValueError for a line without an end."""
     with connected.makefile("rb") as stream:
         line = stream.readline(_LONGEST_LINE)
     if not line.endswith(b"\n"):

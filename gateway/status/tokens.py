@@ -32,7 +32,7 @@ def new_token() -> str:
 
 
 class Access(Enum):
-    """Whether a request is admitted, or why not."""
+    """Distinguishes an admitted request and the reasons of a refusal."""
 
     ADMITTED = "admitted"
     CLOSED = "closed"
@@ -69,16 +69,16 @@ class Gate:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until access ends, 0 after that; None without an end."""
+        """Returns the seconds until access ends, 0 after that; None without an end."""
         return None if self._until_s is None else max(self._until_s - self._monotonic(), 0.0)
 
     @property
     def is_open(self) -> bool:
-        """Whether the right token is admitted."""
+        """Returns True while the right token is admitted."""
         return self._digest is not None and self.left_s != 0.0
 
     def admit(self, offered: str | None, peer: str) -> Access:
-        """Check a token that came from an address."""
+        """Checks a token that came from an address."""
         if self._digest is None or not self.is_open:
             return Access.CLOSED
         with self._lock:
@@ -96,7 +96,7 @@ class Gate:
 
 
 class Guesses:
-    """Wrong secrets by who offered them, an address for instance. Not thread-safe."""
+    """Remembers wrong secrets by their sender, an address for instance. Not thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float], most: int = MOST_WRONG) -> None:
         self._monotonic = monotonic
@@ -105,17 +105,17 @@ class Guesses:
         self._wrong: OrderedDict[Hashable, deque[tuple[float, int | None]]] = OrderedDict()
 
     def must_wait(self, peer: Hashable) -> bool:
-        """Whether nothing further from there is compared now."""
+        """Returns True while no further secret of this sender is compared."""
         times = self._wrong.get(peer, deque())
         return len(times) == self._most and times[0][0] > self._monotonic() - WINDOW_S
 
     def is_known(self, peer: Hashable, what: int) -> bool:
-        """Whether this was offered and wrong within the window: again, it is no further guess."""
+        """Returns True if the sender offered this wrong secret within the window: it is no further guess."""
         begin_s = self._monotonic() - WINDOW_S
         return any(each == what and at_s > begin_s for at_s, each in self._wrong.get(peer, ()))
 
     def count(self, peer: Hashable, what: int | None = None) -> None:
-        """Note a wrong one."""
+        """Counts a wrong secret."""
         self._wrong.setdefault(peer, deque(maxlen=self._most)).append((self._monotonic(), what))
         self._wrong.move_to_end(peer)
         while len(self._wrong) > _MOST_PEERS:
@@ -123,9 +123,9 @@ class Guesses:
 
 
 class DeviceTokens:
-    """Which device a token is, by the SHA-256 of each; called by any thread.
+    """Maps tokens, by the SHA-256 of each, to devices. Any thread may call it.
 
-    A right one always has access. Five wrong ones and their sender has to wait; one again and again is one.
+    A right token always has access. After five wrong ones their sender has to wait; the same one counts once.
     """
 
     def __init__(self, devices: Mapping[bytes, str], monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -134,7 +134,7 @@ class DeviceTokens:
         self._lock = threading.Lock()
 
     def admit(self, offered: str | None, peer: str) -> str | Access:
-        """The device of a token that came from an address, or why it has no access."""
+        """Returns the device of a token that came from an address, or why it has no access."""
         digest = b"" if offered is None else _digest(offered)
         # How long looking up a digest takes reveals nothing about a token.
         if (device := self._devices.get(digest)) is not None:

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -42,21 +42,30 @@ def system() -> str:
         return release
 
 
-def vitals(outbox: Path, root: Path = Path("/")) -> dict[str, Any]:
-    """What is measured now, for JSON: load over one minute, uptime in s; None where a machine lacks it.
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine as measured now: load over one minute; None is what this machine doesn't have."""
 
-    The disk is that of ``outbox``; ``root`` is where ``/sys`` and ``/proc`` are.
-    """
+    version: str
+    python: str
+    system: str
+    disk_free_bytes: int | None
+    cpu_celsius: float | None
+    load: float | None
+    uptime_s: float | None
+
+
+def vitals(outbox: Path, root: Path = Path("/")) -> Machine:
+    """Measures the machine. The disk is that of ``outbox``; ``root`` is where ``/sys`` and ``/proc`` are."""
     celsius = _number(root / "sys/class/thermal/thermal_zone0/temp")
-    return {
-        "version": installed_version() or "unknown",
-        "python": platform.python_version(),
-        "system": system(),
-        "disk_free_bytes": _free(outbox.parent),
-        "cpu_celsius": None if celsius is None else celsius / 1000,
-        "load": _number(root / "proc/loadavg"),
-        "uptime_s": _number(root / "proc/uptime"),
-    }
+    return Machine(
+        version=installed_version() or "unknown",
+        python=platform.python_version(),
+        system=system(),
+        disk_free_bytes=_free(outbox.parent),
+        cpu_celsius=None if celsius is None else celsius / 1000,
+        load=_number(root / "proc/loadavg"),
+        uptime_s=_number(root / "proc/uptime"),
+    )
 
 
 def _number(path: Path, position: int = 0) -> float | None:

@@ -35,11 +35,10 @@ from cloud.wire.command_records import Command
 from cloud.wire.identities import NOBODY, Identities
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, UNSYNCED
 from spark_jobs.alerting.alarm import OpenAlert
-from spark_jobs.alerting.crowd import CROWD, Crowds
 from spark_jobs.alerting.engine import PARTS, Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.gateway_state import Sample
-from spark_jobs.alerting.notifications import Notifier, closing, merged_row
+from spark_jobs.alerting.notifications import CROWD, Crowds, Notifier, closing, merged_row
 from spark_jobs.alerting.rules import DEFAULT_RULES, Anomaly, Cloned, Pair, Recovery, Rule, Rules, load_rules
 from spark_jobs.platform.errors import JobError, SettingsError
 from spark_jobs.platform.files import Files

@@ -25,7 +25,7 @@ from spark_jobs.platform.session import plan_for, small_batch_session
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.mast_intervals import other_intervals
+from spark_jobs.sinks.statistics import other_intervals
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.anomaly import anomaly_rows, touched, windows
 

@@ -20,7 +20,7 @@ from spark_jobs.platform.session import plan_for, small_batch_session
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
 from spark_jobs.sinks.merge import merge_changed
-from spark_jobs.sources.mast_intervals import intervals_within, other_intervals, statistics_in
+from spark_jobs.sinks.statistics import intervals_within, other_intervals, statistics_in
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.mast_values import QUANTITIES, mast_rows, mounted_channels, tilt
 from spark_jobs.transforms.statistics import has_readings

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import types as T
 
-_STRING: Final = T.StringType()
-_HEADERS: Final = T.ArrayType(
-    T.StructType([T.StructField("key", _STRING), T.StructField("value", T.BinaryType())])
-)
-"""Kafka headers as they are: names may repeat, values are any bytes."""
+from cloud.wire import lake_tables
+from cloud.wire.lake_tables import KAFKA, LakeTable
 
+_STRING: Final = T.StringType()
 _TYPES: Final[dict[str, T.DataType]] = {
     "string": _STRING,
     "time": T.TimestampType(),
@@ -22,7 +21,6 @@ _TYPES: Final[dict[str, T.DataType]] = {
     "double": T.DoubleType(),
     "bool": T.BooleanType(),
     "binary": T.BinaryType(),
-    "headers": _HEADERS,
     "strings": T.ArrayType(_STRING),
     "longs": T.ArrayType(T.LongType()),
     "string map": T.MapType(_STRING, _STRING),
@@ -31,14 +29,15 @@ _TYPES: Final[dict[str, T.DataType]] = {
 }
 
 
+def _struct(named: Mapping[str, str], structs: Mapping[str, Mapping[str, str]]) -> T.StructType:
+    types = _TYPES | {name: T.ArrayType(_struct(inner, {})) for name, inner in structs.items()}
+    return T.StructType([T.StructField(name, types[kind]) for name, kind in named.items()])
+
+
 def columns(text: str, **structs: str) -> T.StructType:
     """Columns written as ``name name: type, name: type``; ``structs`` adds types: arrays of structs."""
-    types = _TYPES | {name: T.ArrayType(columns(inner)) for name, inner in structs.items()}
-    fields = []
-    for part in text.split(", "):
-        names, _, kind = part.partition(": ")
-        fields += [T.StructField(name, types[kind]) for name in names.split()]
-    return T.StructType(fields)
+    inner = {name: lake_tables.columns(each) for name, each in structs.items()}
+    return _struct(lake_tables.columns(text), inner)
 
 
 @dataclass(frozen=True)
@@ -71,73 +70,35 @@ class Table:
         return tuple(name for name in self.schema.names if name not in apart)
 
 
-_KAFKA: Final = "kafka_topic: string, kafka_partition: int, kafka_offset: long, kafka_time ingested_at: time"
+def _stored(table: LakeTable) -> Table:
+    """A table that ``fieldgate import`` writes too, with Spark's types."""
+    return Table(
+        table.name,
+        _struct(table.columns, table.structs),
+        table.key,
+        table.partitioned_by_date,
+        table.change_feed,
+        table.bounds,
+    )
 
-READINGS: Final = Table(
-    "readings",
-    columns(
-        "gateway channel run: string, seq: long, quantity unit: string, time: time, period_ms: int, "
-        "value raw: double, raw_unit: string, quality: int, reasons: strings, clock cal: string, "
-        "latitude longitude altitude_m: double, replayed: bool, extra: string, "
-        f"{_KAFKA}, date: date"
-    ),
-    key=("gateway", "channel", "run", "seq"),
-    partitioned_by_date=True,
-    change_feed=True,
-    # What readers filter by. Of all columns they were a quarter of the CPU of a write (measured).
-    bounds=("gateway", "channel", "seq", "time", "kafka_time"),
-)
-QUARANTINE: Final = Table(
-    "quarantine",
-    columns(
-        "reason: string, payload: binary, payload_bytes: long, key: string, headers: headers, "
-        "source: string, "
-        f"{_KAFKA}, gateway: string, overflow overflow_from: long"
-    ),
-)
-"""What could not be parsed, or isn't of whom it names.
 
-``gateway`` is the key's; '' where it names none, or one that must prove itself and the record doesn't.
-
-A row with ``overflow`` (reason OVERFLOW) stands for so many records that were counted and not stored: those
-of its gateway, hour of Kafka time, topic and partition from offset ``overflow_from`` to ``kafka_offset``.
-"""
+READINGS: Final = _stored(lake_tables.READINGS)
+QUARANTINE: Final = _stored(lake_tables.QUARANTINE)
 
 MESSAGES: Final = Table(
     "messages",
     columns(
         "gateway channel run: string, seq: long, mqtt_topic: string, received_at: time, payload: binary, "
-        f"payload_bytes: long, headers: headers, replayed: bool, {_KAFKA}, date: date"
+        f"payload_bytes: long, headers: headers, replayed: bool, {KAFKA}, date: date",
+        headers="key: string, value: binary",
     ),
     partitioned_by_date=True,
 )
 """Other devices' payloads as they are; identity and receipt from the headers. ``date`` is Kafka's."""
 
-CHANNELS: Final = Table(
-    "channels",
-    columns(
-        "gateway channel cal: string, valid_from valid_to: time, periods: periods, in_force: bool, "
-        "revision: long, sensor quantity unit raw_unit driver: string, interval_s slope offset: double, "
-        "settings: string map, range_min range_max accuracy accuracy_percent: double, "
-        "model serial certificate lab: string, calibrated expires: date, height_m boom_deg: double, "
-        "pair: string, reported: string map, extra: string, updated_at: time, kind: string",
-        periods="begin end: time",
-    ),
-    key=("gateway", "channel", "cal"),
-    change_feed=True,
-)
-"""Calibration records (``cloud.wire.channel_records``); values of ``settings`` and ``reported`` are JSON."""
+CHANNELS: Final = _stored(lake_tables.CHANNELS)
 
-SITES: Final = Table(
-    "sites",
-    columns(
-        "gateway: string, valid_from: time, latitude longitude elevation_m: double, utc_offset_min: int, "
-        "name owner: string, revision: long, extra: string, updated_at: time"
-    ),
-    key=("gateway", "valid_from"),
-    change_feed=True,
-)
-"""Where each gateway stands from ``valid_from`` on, until its next one (``cloud.wire.site_records``)."""
+SITES: Final = _stored(lake_tables.SITES)
 
 RUNS: Final = Table(
     "runs",
@@ -178,19 +139,7 @@ SEEN: Final = Table(
 Internal: derived from ``readings``, some seconds behind it, and rebuilt from it when lost.
 """
 
-STATISTICS: Final = Table(
-    "statistics",
-    columns(
-        "gateway channel: string, interval_s: int, interval_start: time, quantity unit: string, "
-        "avg min max sd gust: double, max_time gust_time: time, cube_mean: double, count: long, "
-        "expected recovery: double, period_ms: int, n_good n_not_evaluated n_suspect n_fail n_missing: long, "
-        "quality version: int, updated_at: time, date: date, sum rate: double, changes: long"
-    ),
-    key=("gateway", "channel", "interval_s", "interval_start"),
-    partitioned_by_date=True,
-    change_feed=True,
-)
-"""``period_ms`` is the period in force at the interval's end: what is missing after it is counted from it."""
+STATISTICS: Final = _stored(lake_tables.STATISTICS)
 
 PROGRESS: Final = Table(
     "_progress",
@@ -209,19 +158,7 @@ OWED: Final = Table(
 )
 """Missing intervals that ``statistics`` has yet to write (``transforms.missing.stretches``); one a length."""
 
-MAST: Final = Table(
-    "mast",
-    columns(
-        "gateway: string, interval_s: int, interval_start: time, "
-        "turbulence_intensity wind_power_density pair_difference: double map, "
-        "shear_alpha air_density insolation: double, inputs: string map, version: int, updated_at: time, "
-        "date: date, veer: double, insolation_by_channel: double map"
-    ),
-    key=("gateway", "interval_s", "interval_start"),
-    partitioned_by_date=True,
-    change_feed=True,
-)
-"""Values of several channels together. Maps are by channel; ``inputs`` names the channels used by purpose."""
+MAST: Final = _stored(lake_tables.MAST)
 
 PRESENCE: Final = Table(
     "presence",
@@ -285,13 +222,4 @@ RECALIBRATIONS: Final = Table(
 )
 """What ``jobs recalibrate`` did, a row each time it changed something; ``end`` isn't included."""
 
-IMPORTS: Final = Table(
-    "imports",
-    columns(
-        "gateway channel into: string, interval_s period_ms: int, begin end: time, rows: long, "
-        "cal file file_sha256 mapping_sha256: string, imported_at: time"
-    ),
-    key=("gateway", "channel", "into", "begin", "file_sha256"),
-)
-"""Which rows of ``statistics`` and ``readings`` come from other loggers' files (``cloud.importing``): of each
-channel the stretches of time without a gap. No job of ours writes it."""
+IMPORTS: Final = _stored(lake_tables.IMPORTS)

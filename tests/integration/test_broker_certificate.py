@@ -70,10 +70,10 @@ def test_an_expired_and_a_foreign_certificate_are_named_everywhere_and_cost_noth
                 assert 'fieldgate_kafka_refuses{reason="certificate"} 1.0' in mast.metrics()
                 assert f"event=kafka.listener_refuses reason={text}" in mast.log.read_text()
                 shown = fieldgate("status", "-c", mast.path, environment=WIDE).stdout
-                assert f"Kafka (certificate): {text}" in shown
+                assert f"error   kafka     {text}" in shown
                 found = fieldgate("doctor", "-c", mast.path, environment=WIDE).stdout
-                assert f"kafka   {broker.mtls}: {text}" in found
-                assert f"kafka   the daemon: {text}" in found
+                assert f"error   kafka     {broker.mtls}: {text}" in found
+                assert f"error   kafka     {text}" in found
                 assert "a certificate that is valid for the name in bootstrap_servers" in found
                 eventually(lambda: mast.status()["outbox_records"], WITHIN_S, until=lambda kept: kept > 5)
                 if certificate == mended_after:

@@ -6,13 +6,13 @@ import csv
 import signal
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from gateway.commands.demo.layout import MAST
 from gateway.status.client import fetch
+from gateway.status.status import RelayStatus
 from tests.integration.demo_runs import UP_S, left_over, running_demo
 from tests.support.config import baro, config_text, cup
 from tests.support.servers import eventually, fieldgate
@@ -115,13 +115,13 @@ def test_a_hot_cabinet_switches_its_heater_off_by_an_alert_and_a_command(tmp_pat
     with running_demo(tmp_path, "--seconds", "150", "--jobs", "ingest,statistics,alerts") as demo:
         described = demo.described()
 
-        def heater() -> dict[str, Any]:
-            return dict(fetch(described["gateway"]["status"].split("/")[2])["relays"]["cabinet-heater"])
+        def heater() -> RelayStatus:
+            return fetch(described["gateway"]["status"].split("/")[2]).relays["cabinet-heater"]
 
-        off = eventually(heater, 180, until=lambda now: now["state"] == "off")
-        assert off["why"].startswith("command ")
-        on = eventually(heater, 30, until=lambda now: now["state"] == "on")
-        assert on["switches"] >= 3
+        off = eventually(heater, 180, until=lambda now: now.state == "off")
+        assert off.why.startswith("command ")
+        on = eventually(heater, 30, until=lambda now: now.state == "on")
+        assert on.switches >= 3
         kafka = described["kafka"]["bootstrap_servers"]
         listed = fieldgate("command", "list", "demo-mast", "--bootstrap-servers", kafka).stdout
         assert 'switch cabinet-heater: done {"state": "off"}' in listed

@@ -52,7 +52,7 @@ def doctor(tmp_path: Path) -> Doctor:
         done = fieldgate("doctor", "-c", config, "--json", "--timeout", str(values["timeout"]))
         findings: dict[str, list[dict[str, Any]]] = {}
         for finding in json.loads(done.stdout)["findings"]:
-            findings.setdefault(finding["subject"], []).append(finding)
+            findings.setdefault(finding["area"], []).append(finding)
         return done.returncode, findings
 
     return examine
@@ -62,14 +62,14 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, provisioned: str, mosquitto
     place: dict[str, object] = {"mqtt_port": mosquitto.port, "kafka": provisioned}
     code, findings = doctor(**place)
     assert code == 0, findings
-    worse = [finding["found"] for each in findings.values() for finding in each if finding["state"] != "ok"]
+    worse = [finding["what"] for each in findings.values() for finding in each if finding["severity"] != "ok"]
     # That the outbox stands where tests have their files is rightly warned of.
     assert [found for found in worse if "is emptied when the machine starts" not in found] == []
     assert list(findings) == [
         "config", "identity", "outbox", "disk", "sensor", "mqtt", "kafka", "topics", "clock", "volume",
     ]  # fmt: skip
-    assert findings["sensor"][0]["found"].startswith("cup-a: ")
-    assert "days without Kafka" in findings["disk"][0]["found"]
+    assert findings["sensor"][0]["what"].startswith("cup-a: ")
+    assert "days without Kafka" in findings["disk"][0]["what"]
     # It has looked, and made nothing.
     assert not (tmp_path / "data").exists()
 
@@ -83,15 +83,16 @@ def test_all_is_well(doctor: Doctor, tmp_path: Path, provisioned: str, mosquitto
         outbox.close()
     assert code == 1
     used, aside = findings["outbox"]
-    assert used["found"].endswith(f"2 records at most are waiting, in use by process {os.getpid()}")
-    assert (aside["state"], aside["found"]) == ("warning", "1 damaged files set aside, 3 bytes")
+    assert used["what"].endswith(f"2 records at most are waiting, in use by process {os.getpid()}")
+    assert (aside["severity"], aside["what"]) == ("warning", "1 damaged files set aside, 3 bytes")
     # A process has the outbox and no status: the sensors are left alone.
     (sensor,) = findings["sensor"]
-    assert sensor["state"] == "warning"
-    assert f"the daemon (process {os.getpid()}) has the sensors and its status" in sensor["found"]
+    assert sensor["severity"] == "warning"
+    assert f"the daemon (process {os.getpid()}) has the sensors and its status" in sensor["what"]
     (topics,) = findings["topics"]
-    assert (topics["state"], topics["found"]) == ("error", f"missing: {topic.format(quantity='wind_speed')}")
-    assert findings["disk"][0]["state"] == "warning"
+    missing = f"missing: {topic.format(quantity='wind_speed')}"
+    assert (topics["severity"], topics["what"]) == ("error", missing)
+    assert findings["disk"][0]["severity"] == "warning"
 
 
 def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None:
@@ -100,25 +101,25 @@ def test_nothing_is_well(doctor: Doctor, free_port: int, tmp_path: Path) -> None
     unreachable: dict[str, object] = {"mqtt_port": free_port, "kafka": kafka, "timeout": 2}
     code, findings = doctor(min_free_disk=1 << 49, path=str(tmp_path / "outbox.db"), **unreachable)
     assert code == 1
-    states = {subject: each[-1]["state"] for subject, each in findings.items()}
+    states = {area: each[-1]["severity"] for area, each in findings.items()}
     assert states == {
         "config": "ok", "identity": "ok", "outbox": "ok", "disk": "error", "sensor": "ok", "mqtt": "error",
         "kafka": "error",
         "clock": "ok", "volume": "ok",
     }  # fmt: skip
-    assert "Connection refused" in findings["mqtt"][0]["found"]
-    assert findings["kafka"][0]["found"].startswith(f"{kafka}: ")
-    assert all(each[-1]["remedy"] for each in findings.values() if each[-1]["state"] == "error")
+    assert "Connection refused" in findings["mqtt"][0]["what"]
+    assert findings["kafka"][0]["what"].startswith(f"{kafka}: ")
+    assert all(each[-1]["remedy"] for each in findings.values() if each[-1]["severity"] == "error")
 
     code, findings = doctor(**unreachable, path=str(tmp_path / "file" / "outbox.db"))
-    assert findings["outbox"][0]["state"] == "error"
+    assert findings["outbox"][0]["severity"] == "error"
     code, findings = doctor(**unreachable, more="[kafka.properties]\nno.such = 1")
     assert code == 1
     # The daemon starts with it: the rest of the machine is examined, too.
-    assert {subject: each[-1]["state"] for subject, each in findings.items()} == {
+    assert {area: each[-1]["severity"] for area, each in findings.items()} == {
         **states, "config": "error", "disk": "ok",
     }  # fmt: skip
-    assert "no.such" in findings["kafka"][0]["found"]
+    assert "no.such" in findings["kafka"][0]["what"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_local_broker_that_the_daemon_can_not_use_is_not_ok(
         code, findings = doctor(mqtt_port=broker.port, kafka=nowhere, timeout=1)
     assert code == 1
     (found,) = findings["mqtt"]
-    assert (found["state"], key in found["remedy"]) == ("error", True), found
+    assert (found["severity"], key in found["remedy"]) == ("error", True), found
 
 
 def test_an_advertised_name_that_does_not_resolve_is_named(
@@ -140,6 +141,6 @@ def test_an_advertised_name_that_does_not_resolve_is_named(
     with Misadvertised(tmp_path / "kafka") as kafka:
         code, findings = doctor(mqtt_port=mosquitto.port, kafka=kafka.bootstrap_servers, timeout=5)
     assert code == 1
-    (found,) = [each for each in findings["kafka"] if each["state"] != "ok"]
-    assert "kafka-broker.invalid" in found["found"]
+    (found,) = [each for each in findings["kafka"] if each["severity"] != "ok"]
+    assert "kafka-broker.invalid" in found["what"]
     assert "advertised.listeners" in found["remedy"]

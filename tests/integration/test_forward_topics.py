@@ -92,13 +92,11 @@ def test_each_message_ends_in_its_topic_and_the_accounts_balance(
         # What is for the valve is stored before Kafka refuses its topic, and nothing waits for the valve.
         status = eventually(
             mast.status_now,
-            until=lambda now: (
-                now["outbox_records"] == COUNT and not now["in_flight"] and now["parked_topics"]
-            ),
+            until=lambda now: now["outbox_records"] == COUNT and not now["in_flight"] and now["parked"],
         )
         assert status["received"] == len(messages) + len(bad)
         assert (status["ignored"]["FILTERED"], status["dead_letters"]) == (COUNT, len(bad))
-        assert status["parked_topics"] == [f"{name}.valve"]
+        assert list(status["parked"]) == [f"{name}.valve"]
         pump = numbers(provisioned, f"{name}.pump")
         assert len(pump) == COUNT
 

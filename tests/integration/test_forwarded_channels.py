@@ -40,7 +40,7 @@ def test_what_is_forwarded_is_in_the_status_marked_with_value_and_age(
             lambda: gateway.status()["forwarded_channels"], 30, until=lambda channels: len(channels) == 3
         )
         shed, humidity = found["sensors-shed-temperature.temperature"], found["cabinet.humidity"]
-        assert (shed["value"], shed["unit"], shed["source"]) == (21.5, "Cel", "forwarded")
+        assert (shed["value"], shed["unit"]) == (21.5, "Cel")
         assert (humidity["value"], humidity["quality"], humidity["reasons"]) == (250.0, 4, ["OVER_RANGE"])
         send("sensors/shed/temperature", "22.5")
         eventually(

@@ -54,11 +54,11 @@ def test_doctor_examines_the_pins_of_a_pi(pi: InstalledPackage) -> None:
     done = pi.run("fieldgate", "doctor", "--json", "--timeout", "1")
     assert "Traceback" not in done.stderr, done.stderr
     findings = json.loads(done.stdout)["findings"]
-    gpio = [each for each in findings if each["subject"] == "gpio"]
-    assert [each["state"] for each in gpio] == ["ok", "error"]
-    assert gpio[0]["found"].endswith("counts pulses, no library is needed")
+    gpio = [each for each in findings if each["area"] == "gpio"]
+    assert [each["severity"] for each in gpio] == ["ok", "error"]
+    assert gpio[0]["what"].endswith("counts pulses, no library is needed")
     # The second chip of this board has the header's pins; this machine has no device file of it.
-    assert gpio[1]["found"] == "there is no /dev/gpiochip1"
+    assert gpio[1]["what"] == "there is no /dev/gpiochip1"
 
 
 def test_the_subject_of_a_finding_stands_apart(pi: InstalledPackage) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from gateway.commands.doctor.network import broker
+from gateway.commands.doctor.command import broker
 from gateway.config import load
 from tests.support.config import config_text, write_config
 from tests.support.forwarding import Link
@@ -53,7 +53,7 @@ def test_doctor_goes_in_as_the_daemon_does(guarded: LocalMosquitto, tmp_path: Pa
     path = write_config(tmp_path, text)
     secret = tmp_path / "mqtt.password"
     secret.write_text("sesame\n")
-    assert broker(load(path)).state == "ok"
+    assert broker(load(path)).severity == "ok"
     secret.write_text("simsalabim\n")
     refused = broker(load(path))
-    assert (refused.state, "refuses" in refused.found) == ("error", True)
+    assert (refused.severity, "refuses" in refused.what) == ("error", True)

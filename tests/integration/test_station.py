@@ -103,12 +103,12 @@ def check_page(address: str) -> None:
 
 def check_doctor(answer: Mapping[str, Any]) -> None:
     """Each sensor is found as its plug is."""
-    findings = [each for each in answer["findings"] if each["subject"] == "sensor"]
+    findings = [each for each in answer["findings"] if each["area"] == "sensor"]
     assert len(findings) == len(UNPLUGGED)
     for sensor, expected in UNPLUGGED.items():
-        (finding,) = [each for each in findings if each["found"].startswith(f"{sensor}: ")]
-        assert finding["state"] == expected.state
-        assert expected.words in finding["found"]
+        (finding,) = [each for each in findings if each["what"].startswith(f"{sensor}: ")]
+        assert finding["severity"] == expected.state
+        assert expected.words in finding["what"]
 
 
 def check_tables(demo: RunningDemo) -> None:

@@ -104,7 +104,7 @@ def findings(pi: Pi) -> dict[str, list[dict[str, str]]]:
     printed = pi.types("sudo fieldgate doctor --json", check=False)
     found: dict[str, list[dict[str, str]]] = {}
     for each in printed_json(printed)["findings"]:
-        found.setdefault(each["subject"], []).append(each)
+        found.setdefault(each["area"], []).append(each)
     return found
 
 
@@ -148,23 +148,23 @@ def test_doctor_names_each_sensor_with_its_value(pi: Pi) -> None:
     connect(pi)
     with timed("doctor"):
         found = findings(pi)
-    assert found["board"][0]["found"].startswith("Raspberry Pi 3 Model B Rev 1.2, kernel ")
-    assert [(each["state"], each["found"]) for each in found["gpio"]] == [
+    assert found["board"][0]["what"].startswith("Raspberry Pi 3 Model B Rev 1.2, kernel ")
+    assert [(each["severity"], each["what"]) for each in found["gpio"]] == [
         ("ok", f"kernel {pi.types('uname -r').strip()} counts pulses, no library is needed"),
         ("ok", "/dev/gpiochip0 can be used by fieldgate"),
     ]
-    assert [(each["state"], each["found"]) for each in found["i2c"]] == [
+    assert [(each["severity"], each["what"]) for each in found["i2c"]] == [
         ("ok", "/dev/i2c-1 can be used by fieldgate"),
         ("ok", "all expected addresses answer; found: 0x48, 0x62"),
     ]
-    assert found["relay"][0]["found"] == "fan: BCM pin 23 is free"
-    assert found["kafka"][0]["state"] == "ok"
-    sensors = {each["found"].partition(":")[0]: each for each in found["sensor"]}
-    assert {name for name in sensors if sensors[name]["state"] == "ok"} >= {
+    assert found["relay"][0]["what"] == "fan: BCM pin 23 is free"
+    assert found["kafka"][0]["severity"] == "ok"
+    sensors = {each["what"].partition(":")[0]: each for each in found["sensor"]}
+    assert {name for name in sensors if sensors[name]["severity"] == "ok"} >= {
         "baro", "sun", "vane-48m", "cup-50m-a", "bucket",
     }, sensors  # fmt: skip
     # The line's microseconds are not this machine's: see the test of the forty bits.
-    assert "DHT11 on pin 4" in sensors["dht"]["found"]
+    assert "DHT11 on pin 4" in sensors["dht"]["what"]
 
 
 def test_read_shows_what_is_on_the_pins(pi: Pi) -> None:

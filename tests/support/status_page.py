@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from gateway.status import StatusPage, StatusServer, StatusSource
+from gateway.status.server import StatusServer, StatusSource
+from gateway.status.service import StatusPage
 from gateway.status.tokens import Gate
 
 

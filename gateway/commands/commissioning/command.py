@@ -1,8 +1,7 @@
 """``fieldgate commission``: every sensor with the installer, then the gateway, then a signed report.
 
-The checks of the gateway read the running daemon's own status (``/api/status``): whether readings leave,
-where they wait, whether its clock is set. The report is JSON for programs and Markdown for people, with one
-hash.
+The checks of the gateway are the running daemon's own findings. The report is JSON for programs and Markdown
+for people, with one hash.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
@@ -34,13 +33,14 @@ from gateway.calibration.history import UnreadableHistory, channel_records, hist
 from gateway.commands.calibrations import standing
 from gateway.commands.commissioning.checks import GOOD, Result
 from gateway.commands.commissioning.session import Session
-from gateway.commands.commissioning.terminal import Terminal
-from gateway.commands.commissioning.walkthrough import Walk
+from gateway.commands.commissioning.walkthrough import Terminal, Walk
 from gateway.commands.read import Source, chosen_sensors, open_source
 from gateway.config import Config, SensorConfig, load
 from gateway.config.calibration import today
 from gateway.reporting.event_spool import NotSpooled, spool_event
 from gateway.status.client import NoStatus, daemon_status
+from gateway.status.findings import RELOAD
+from gateway.status.status import Finding, Status
 from gateway.system.host import installed_version
 from gateway.system.times import now_text
 
@@ -163,32 +163,27 @@ def event_fields(report: Report, file: str) -> dict[str, Any]:
     return {**glance, "file": file, "sha256": report.sha256, "report": report.fields}
 
 
-_LIVE_ACK_S: Final = 30.0
-"""Live, something is confirmed each second; a metered uplink confirms a batch every ``batch_s``."""
-_FEW_DAYS: Final = 7.0
-_HOT_CELSIUS: Final = 80.0
-_NOT_RUNNING: Final = "the daemon doesn't run: sudo systemctl enable --now fieldgate"
-
-
-def gateway_checks(
-    config: Config, status: Mapping[str, Any] | None, stale: Sequence[str]
-) -> Iterator[tuple[str, Result]]:
-    """Check and result, in order. Pure.
+def gateway_checks(status: Status | None, stale: Sequence[str]) -> dict[str, Result]:
+    """The daemon's findings by area: passed, or a fault where one isn't well. Pure.
 
     ``stale`` are channels that the daemon measures with other figures than the config's.
     """
     if status is None:
-        yield "daemon", Result("fault", _NOT_RUNNING)
-        return
-    yield "daemon", _daemon(status)
-    reload = f"the daemon has other figures for {', '.join(stale)}: sudo systemctl reload fieldgate"
-    yield "calibrations", _result(not stale, "the daemon measures with the config's", reload)
-    connected = bool(status.get("mqtt_connected"))
-    yield "broker", _result(connected, "local broker connected", "no connection to the local broker")
-    yield "uplink", _uplink(config, status)
-    yield "outbox", _outbox(status)
-    synced = status.get("clock") == "synced"
-    yield "clock", _result(synced, "synchronised", "not synchronised: readings wait for it")
+        return {"daemon": Result("fault", "the daemon doesn't run: sudo systemctl enable --now fieldgate")}
+    by_area: dict[str, list[Finding]] = {}
+    for finding in status.findings:
+        by_area.setdefault(finding.area, []).append(finding)
+    results = {}
+    for area, found in by_area.items():
+        wrong = [each for each in found if each.severity != "ok"]
+        words = "; ".join(each.what for each in wrong or found)
+        results[area] = Result("fault" if wrong else "passed", words)
+    if stale:
+        words = f"the daemon has other figures for {', '.join(stale)}: {RELOAD}"
+        results["calibrations"] = Result("fault", words)
+    else:
+        results["calibrations"] = Result("passed", "the daemon measures with the config's")
+    return results
 
 
 def not_in_force(config: Config) -> list[str]:
@@ -198,46 +193,6 @@ def not_in_force(config: Config) -> list[str]:
     except UnreadableHistory:
         return ["every sensor"]
     return list(dict.fromkeys(each.record.channel for each in known if "reload" in each.state))
-
-
-def _result(good: bool, words: str, otherwise: str | None = None) -> Result:
-    return Result("passed", words) if good else Result("fault", otherwise or words)
-
-
-def _daemon(status: Mapping[str, Any]) -> Result:
-    if error := (status.get("config") or {}).get("error"):
-        return Result("fault", f"it has refused the config file as it is now: {error}")
-    if hung := status.get("sensors_hung"):
-        return Result("fault", f"hangs: {', '.join(hung)}")
-    machine = status.get("machine") or {}
-    celsius = machine.get("cpu_celsius")
-    if celsius is not None and celsius >= _HOT_CELSIUS:
-        return Result("fault", f"the processor is at {celsius:.0f} °C: shade or vent the box")
-    uptime_s = status.get("uptime_s", 0)
-    return Result("passed", f"runs, version {machine.get('version')}, since {uptime_s:.0f} s")
-
-
-def _uplink(config: Config, status: Mapping[str, Any]) -> Result:
-    if parked := status.get("parked_topics"):
-        topics = ", ".join(map(str, parked))
-        return Result("fault", f"Kafka takes nothing for {topics}: missing topic or right")
-    ago_s = status.get("kafka_confirmed_ago_s")
-    limit_s = _LIVE_ACK_S + (2 * config.uplink.batch_s if config.uplink.mode == "metered" else 0.0)
-    if ago_s is None:
-        return Result("fault", f"Kafka has confirmed nothing so far ({config.kafka.bootstrap_servers})")
-    words = f"Kafka's last acknowledgement {ago_s:.0f} s ago"
-    return Result("passed" if ago_s <= limit_s else "fault", words, {"acknowledged_ago_s": float(ago_s)})
-
-
-def _outbox(status: Mapping[str, Any]) -> Result:
-    if problem := status.get("outbox_problem"):
-        return Result("fault", f"can't be written: {problem}")
-    waiting = f"{status.get('outbox_records', 0):,} records wait"
-    days = status.get("outbox_days_left")
-    if days is None:
-        return Result("passed", waiting)
-    words = f"{waiting}; room for {days:.1f} days without uplink"
-    return Result("passed" if days >= _FEW_DAYS else "fault", words, {"days": days})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -322,7 +277,7 @@ def _walk(
 def _gateway(config: Config, source: Source, terminal: Terminal) -> dict[str, Result]:
     terminal.show("\nThe gateway")
     status = daemon_status(config) if source.kind == "daemon" else None
-    results = dict(gateway_checks(config, status, not_in_force(config)))
+    results = gateway_checks(status, not_in_force(config))
     for check, result in results.items():
         terminal.show(f"{check}: {'ok' if result.outcome in GOOD else 'FAULT'}: {result.words}")
     return results

@@ -25,6 +25,7 @@ from cloud.kafka.topic_scan import EndOffsets
 from cloud.lake.tables import LakeError, open_lake, table_locations
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, READING_TOPIC_PREFIX
 from gateway.status.client import NoStatus, fetch
+from gateway.status.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class Observation:
     The tables were counted where there are ``runs``; else ``counts`` has the rows by their logs only.
     """
 
-    status: Mapping[str, Any] | None = None
+    status: Status | None = None
     ends: Mapping[str, int] | None = None
     counts: TableCounts = field(default_factory=TableCounts)
     runs: Sequence[RunCounts] | None = None
@@ -234,11 +235,11 @@ def missing(seen: Observation) -> list[str]:
     if runs is None:
         return ["the tables are not counted yet"]
     # The record of a run that goes on may be a minute old.
-    issued = status["sampled"] + sum(sum(each.sampled.values()) for each in runs if each.run != status["run"])
+    issued = status.sampled + sum(sum(each.sampled.values()) for each in runs if each.run != status.run)
     dead_letters = seen.ends.get(DEAD_LETTER_TOPIC, 0) - counts.quarantined_dead_letters
     numbers = {
-        "messages are in flight in the gateway": status.get("in_flight", 0),
-        "records are in the outbox": status.get("outbox_records", 0),
+        "messages are in flight in the gateway": status.in_flight,
+        "records are in the outbox": status.outbox_records,
         "sampled readings are in no table": issued - sum(each.stored for each in runs),
         "readings are not in the statistics": counts.synced - counts.covered,
         "dead letters are not in quarantine": dead_letters,

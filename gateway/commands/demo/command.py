@@ -179,7 +179,8 @@ class Demo:
         while not self._tick():
             if (code := self._components.programs["gateway"].exit_code) is not None:
                 return [f"the gateway ended with {code}"]
-            ended = (self._observer.latest.status or {}).get("state") == "ended"
+            status = self._observer.latest.status
+            ended = status is not None and status.state == "ended"
             if not (self._options.unattended and ended):
                 continue
             now_s = time.monotonic()
@@ -202,7 +203,8 @@ class Demo:
         if self.interrupted.is_set() and not self._options.json:
             self._components.stop("jobs")
             return {"missing": missing}
-        run, jobs = (self._observer.latest.status or {}).get("run"), self._components.programs["jobs"]
+        status, jobs = self._observer.latest.status, self._components.programs["jobs"]
+        run = None if status is None else status.run
         until_s = time.monotonic() + _LAST_RECORD_S
         while time.monotonic() < until_s and jobs.exit_code is None and not self._has_stopped(run):
             time.sleep(_TICK_S)
@@ -273,11 +275,13 @@ class Demo:
 
     def _switched(self) -> dict[str, Any]:
         """What the last run of the gateway made of commands, by outcome or reason, and its relays."""
-        status = self._observer.latest.status or {}
-        relays = (status.get("relays") or {}).items()
+        status = self._observer.latest.status
+        if status is None:
+            return {"commands": {}, "relays": {}}
+        relays = status.relays.items()
         return {
-            "commands": dict((status.get("commands") or {}).get("results") or {}),
-            "relays": {name: {"state": each["state"], "switches": each["switches"]} for name, each in relays},
+            "commands": status.commands.results,
+            "relays": {name: {"state": each.state, "switches": each.switches} for name, each in relays},
         }
 
     def _picture(self) -> Picture:

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from gateway.commands.demo.accounting import Observation, kafka_records
 from gateway.commands.demo.layout import State
-from gateway.commands.reading_rows import channel_table, channels_of
+from gateway.commands.reading_rows import channel_table
+from gateway.status.findings import counts_text
 
 _LINE_EVERY_S: Final = 5.0
 _LINES_AROUND_CHANNELS: Final = 11
@@ -85,18 +86,17 @@ View = LiveView | LineView
 
 def render(picture: Picture, height: int, now: datetime) -> RenderableType:
     """The picture for a terminal of this height (80 columns suffice)."""
-    channels = channels_of(picture.seen.status or {})
+    status = picture.seen.status
     room = max(height - _LINES_AROUND_CHANNELS - len(picture.hints), 3)
-    shown = dict(list(channels.items())[:room])
-    left_out = len(channels) - len(shown)
+    channels = 0 if status is None else len(status.channels) + len(status.forwarded_channels)
     body: list[RenderableType] = [_head(picture), _components(picture)]
     body += [Text(_flow(picture)), Text(_stored(picture.seen)), Text(_switched(picture.seen)), Text()]
-    if shown:
-        body.append(channel_table(shown, now if picture.live_time else None))
+    if status is not None and channels:
+        body.append(channel_table(status, now if picture.live_time else None, room))
     else:
         body.append(Text("No readings yet.", style="dim"))
-    if left_out:
-        body.append(Text(f"… and {left_out} more", style="dim"))
+    if channels > room:
+        body.append(Text(f"… and {channels - room} more", style="dim"))
     body += [Text(), *(Text(hint, style="dim") for hint in picture.hints)]
     return Group(*body)
 
@@ -124,9 +124,8 @@ def _flow(picture: Picture) -> str:
     if status is None:
         return "The gateway does not answer." if picture.states["gateway"] is State.UP else "No gateway yet."
     return (
-        f"{status['sampled'] / max(status['uptime_s'], 1):.1f} readings/s, sampled {status['sampled']}, "
-        f"in flight {status.get('in_flight', 0)}, uplink {status.get('uplink')}, "
-        f"outbox {status.get('outbox_records', 0)}"
+        f"{status.sampled / max(status.uptime_s, 1):.1f} readings/s, sampled {status.sampled}, "
+        f"in flight {status.in_flight}, uplink {status.uplink}, outbox {status.outbox_records}"
     )
 
 
@@ -141,10 +140,9 @@ def _stored(seen: Observation) -> str:
 
 def _switched(seen: Observation) -> str:
     """The relays as they are, and what became of commands."""
-    status = seen.status or {}
-    relays = [f"{name} {relay['state']}" for name, relay in (status.get("relays") or {}).items()]
-    results = ((status.get("commands") or {}).get("results") or {}).items()
-    commands = ", ".join(f"{name} {count}" for name, count in results) or "none"
+    status = seen.status
+    relays = [] if status is None else [f"{name} {each.state}" for name, each in status.relays.items()]
+    commands = ("" if status is None else counts_text(status.commands.results)) or "none"
     return f"Relays: {', '.join(relays) or 'none'}; commands: {commands}"
 
 

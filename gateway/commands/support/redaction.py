@@ -1,4 +1,4 @@
-"""What of a config and of log lines may leave the machine: an allow-list. Pure.
+"""Decides what of a config and of log lines may leave the machine: an allow-list. Pure.
 
 Of the config, the values of named keys are shown, where they are numbers or plain text; all else is hidden,
 whatever it is called. Of the daemon's log entries, named fields. In free text, quoted values, addresses with
@@ -140,14 +140,14 @@ def _open_names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _has_secret(hint: Any) -> bool:
-    """Whether a type is a secret's, or has one within it."""
+    """Returns True if a type is a secret's, or has one within it."""
     if isinstance(hint, type) and is_dataclass(hint):
         return any(_has_secret(key.hint) for key in keys_of(hint))
     return hint is SECRET or any(map(_has_secret, get_args(hint)))
 
 
 def shown_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A journal entry: of the daemon's own its named fields, of others their message."""
+    """Returns a journal entry as it may be shown: named fields of the daemon's own, the message of others."""
     shown = {name: str(entry[key]) for key, name in _ENTRY.items() if entry.get(key) is not None}
     fields = {
         name.removeprefix("FIELDGATE_").lower(): value

@@ -147,7 +147,7 @@ def use(fleet: Fleet, mast: GatewayProcess, mosquitto: LocalMosquitto) -> None:
     assert json.loads(sent)["result"]["outcome"] == "done"
     assert fleet.may("olga", "command", "list", GATEWAY, "--json").count("\n") == 1
     found = json.loads(fieldgate("doctor", "-c", mast.path, "--json").stdout)
-    assert [each["state"] for each in found["findings"] if each["subject"] == "topics"] == ["ok"]
+    assert [each["severity"] for each in found["findings"] if each["area"] == "topics"] == ["ok"]
     seen = fleet.may("anna", "watch", "--seconds", "5", "--json")
     assert {json.loads(line)["channel"] for line in seen.splitlines()} == {fleet.channel}
     mast.delivered()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -14,51 +13,27 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pytest
 
 from cloud.command_line import kafka_property, override
 from gateway import cli
+from gateway.status.status import Finding, Status
+from tests.support.status import channel, status
 
-STATUS: dict[str, Any] = {
-    "gateway": "mast-07",
-    "run": "9f3c21ab04de",
-    "version": "0.1.0",
-    "state": "sampling",
-    "uplink": "spilling",
-    "mqtt_connected": True,
-    "sampled": 1234,
-    "in_flight": 5,
-    "confirmed": 1200,
-    "spilled": 29,
-    "drained": 0,
-    "dead_letters": 2,
-    "outbox_records": 29,
-    "outbox_bytes": 40960,
-    "channels": {
-        "cup-50m-a.wind_speed": {
-            "time": "2026-11-21T07:35:00.000Z",
-            "value": 7.235,
-            "unit": "m/s",
-            "raw": 9.0,
-            "raw_unit": "Hz",
-            "quality": 1,
-            "reasons": [],
-            "seq": 600,
-        },
-        "dht.temperature": {
-            "time": "2026-11-21T07:34:58.000Z",
-            "value": None,
-            "unit": "Cel",
-            "raw": None,
-            "raw_unit": "Cel",
-            "quality": 9,
-            "reasons": ["CHECKSUM"],
-            "seq": 300,
-        },
+STATUS: Final = status(
+    uplink="spilling",
+    run_proves_itself=True,
+    channels={
+        "cup-50m-a.wind_speed": channel(),
+        "dht.temperature": channel(
+            time="2026-11-21T07:34:58.000Z", value=None, unit="Cel", quality=9, reasons=("CHECKSUM",)
+        ),
     },
-}
+    findings=(Finding("kafka", "error", "it gives no reason", "name, port, firewall"),),
+)
 
 
 def fieldgate(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -80,7 +55,7 @@ class _Answer(BaseHTTPRequestHandler):
         self.send_response(200 if found else 404)
         self.end_headers()
         if found:
-            self.wfile.write(json.dumps(STATUS).encode())
+            self.wfile.write(msgspec.json.encode(STATUS))
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -232,10 +207,13 @@ def test_status_shows_every_channel(
     config.write_text(f'[status]\nlisten = "0.0.0.0:{daemon_port}"\n')
     assert cli.main(["status", "-c", str(config)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].strip() == "mast-07 run 9f3c21ab04de: sampling, uplink spilling, local broker connected"
-    assert "sampled 1234" in lines[1]
-    assert "outbox 29 records, 40960 bytes" in lines[1]
-    rows = {line.split()[0]: line.split() for line in lines[3:]}
+    assert lines[:4] == [
+        "mast-07 run 9f3c21ab04de (proves itself): sampling, uplink spilling",
+        "sampled 1234  confirmed 1200  in flight 5",
+        "error   kafka     it gives no reason",
+        "                  name, port, firewall",
+    ]
+    rows = {line.split()[0]: line.split() for line in lines[4:]}
     assert rows["cup-50m-a.wind_speed"][1:5] == ["7.235", "m/s", "good", "07:35:00"]
     assert rows["dht.temperature"][1:5] == ["–", "Cel", "missing", "07:34:58"]
     assert rows["dht.temperature"][-1] == "CHECKSUM"
@@ -247,7 +225,7 @@ def test_status_json_is_the_daemons_answer(
     config = tmp_path / "gateway.toml"
     config.write_text(f'[status]\nlisten = "127.0.0.1:{daemon_port}"\n')
     assert cli.main(["status", "--json", "-c", str(config)]) == 0
-    assert json.loads(capsys.readouterr().out) == STATUS
+    assert msgspec.json.decode(capsys.readouterr().out, type=Status) == STATUS
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from gateway.clock.given_time import SLOWEST_MS, ManualTime
-from gateway.status import StatusSource
+from gateway.status.server import StatusSource
 from gateway.status.tokens import Gate
 from tests.support import status_page
+from tests.support.status import HEALTHY
 from tests.support.status_page import Client
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
@@ -71,7 +72,7 @@ def test_a_refusal_has_its_reason() -> None:
 
 
 def served(offers: ManualTime | None, *, free_for_locals: bool = False) -> AbstractContextManager[Client]:
-    source = StatusSource(lambda: {"channels": {}}, clock=offers)
+    source = StatusSource(lambda: HEALTHY, clock=offers)
     return status_page.served(source, Gate(TOKEN), free_for_locals=free_for_locals)
 
 

@@ -23,12 +23,12 @@ from rich.console import Console
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.board import EmulatedBoard
 from drivers.interface import Board, EdgeCounter, Edges, ReadError
-from gateway.commands.doctor.command import print_findings
-from gateway.commands.doctor.examine import hardware
-from gateway.commands.doctor.findings import Finding
-from gateway.commands.doctor.host import Host
+from gateway.commands.doctor.command import hardware
+from gateway.commands.doctor.machine import Host
+from gateway.commands.findings import print_findings
 from gateway.config import Config, load
 from gateway.sampling.sampler import fitted_sensors
+from gateway.status.status import Finding
 
 CONFIG: Final = """
 [gateway]
@@ -130,7 +130,6 @@ class Wired(EmulatedBoard):
         return (lambda: array("H")) if self.dht_silent else super().dht_edges(pin)
 
     def pin_user(self, pin: int) -> str | None:
-        """Nobody, or another program."""
         return self.relay_user or super().pin_user(pin)
 
     def connect_gpsd(self, host: str, port: int) -> Any:
@@ -144,7 +143,6 @@ class CountingBoard(Wired):
     """One that counts a pin in its own way."""
 
     def count_edges(self, pin: int) -> EdgeCounter:
-        """The wrong line."""
         assert self.counter is not None
         return self.counter
 
@@ -158,11 +156,9 @@ class Line:
         self._pulses, self._high = pulses, high
 
     def take(self) -> Edges:
-        """The pulses."""
         return Edges(self._pulses)
 
     def is_high(self) -> bool:
-        """The level."""
         return self._high
 
     def close(self) -> None:
@@ -264,7 +260,7 @@ def examined(case: Case, directory: Path) -> list[Finding]:
 def printed(case: Case, directory: Path, width: int | None = 110) -> str:
     """The same as people see it; of a mistake only what isn't well."""
     findings = examined(case, directory)
-    worse = [each for each in findings if each.state != "ok"]
+    worse = [each for each in findings if each.severity != "ok"]
     out = io.StringIO()
     print_findings(worse or findings, Console(file=out, soft_wrap=True, highlight=False), width)
     return out.getvalue()

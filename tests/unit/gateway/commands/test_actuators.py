@@ -1,4 +1,4 @@
-"""``fieldgate service relays --safe`` and the relays' lines of ``fieldgate status``."""
+"""``fieldgate service relays --safe``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from drivers.hardware.gpio_chip import Kernel
 from gateway.cli import main
-from gateway.commands.status import _summary
 from tests.support.config import config_text, write_config
 
 
@@ -30,15 +29,3 @@ def test_each_relay_is_tried_and_one_that_fails_is_named(
     error = capsys.readouterr().err
     assert "fan: there is no /dev/gpiochip*" in error
     assert "lamp: there is no /dev/gpiochip*" in error
-
-
-def test_the_status_has_each_relay_with_its_state_and_why() -> None:
-    relays = {
-        "fan": {"state": "on", "why": "box.temperature > 40", "problem": None, "interlocks": []},
-        "heater": {"state": "unknown", "why": "normal", "problem": "BCM pin 23 is in use", "interlocks": []},
-    }
-    lines = _summary({"relays": relays}).splitlines()
-    assert lines[-2:] == [
-        "relay fan: on (box.temperature > 40)",
-        "relay heater: unknown (BCM pin 23 is in use)",
-    ]

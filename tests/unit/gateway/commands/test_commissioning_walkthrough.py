@@ -13,10 +13,9 @@ import pytest
 
 from cloud.command_line import CommandError
 from gateway.commands.commissioning.checks import Result
-from gateway.commands.commissioning.command import event_fields, gateway_checks, make_report, markdown
+from gateway.commands.commissioning.command import event_fields, make_report, markdown
 from gateway.commands.commissioning.session import Session
-from gateway.commands.commissioning.terminal import Terminal
-from gateway.commands.commissioning.walkthrough import Walk
+from gateway.commands.commissioning.walkthrough import Terminal, Walk
 from gateway.commands.read import Source
 from gateway.commands.reading_rows import Row
 from gateway.config import Config, load
@@ -262,43 +261,3 @@ def test_the_report(person: Person) -> None:
     # One sensor alone: no fault, and not everything.
     part = make_report(person.config, found[:1], {}, signed)
     assert (part.ok, part.fields["complete"]) == (True, False)
-
-
-STATUS = {
-    "config": {"error": None}, "mqtt_connected": True, "kafka_confirmed_ago_s": 2.0, "outbox_records": 0,
-    "clock": "synced", "machine": {"disk_free_bytes": 8 << 30, "version": "0.1.0", "cpu_celsius": 48.0},
-    "uptime_s": 60, "parked_topics": [], "sensors_hung": [], "outbox_problem": None,
-    "outbox_days_left": 41.0,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("change", "check", "words"),
-    [
-        ({}, None, ""),
-        ({"config": {"error": "x.toml:3: no"}}, "daemon", "refused the config file as it is now: x"),
-        ({"sensors_hung": ["dht"]}, "daemon", "hangs: dht"),
-        ({"machine": {**STATUS["machine"], "cpu_celsius": 80.0}}, "daemon", "80 °C"),  # type: ignore[dict-item]
-        ({"mqtt_connected": False}, "broker", "no connection"),
-        ({"kafka_confirmed_ago_s": None}, "uplink", "confirmed nothing so far"),
-        ({"kafka_confirmed_ago_s": 30.1}, "uplink", "30 s ago"),
-        ({"parked_topics": ["mqtt.co2"]}, "uplink", "takes nothing for mqtt.co2"),
-        ({"outbox_problem": "disk I/O error"}, "outbox", "disk I/O error"),
-        ({"outbox_days_left": 6.9}, "outbox", "room for 6.9 days"),
-        ({"clock": "unsynced"}, "clock", "not synchronised"),
-        ({"outbox_days_left": None}, None, ""),
-    ],
-)  # fmt: skip
-def test_the_gateway_itself(person: Person, change: dict[str, object], check: str | None, words: str) -> None:
-    results = dict(gateway_checks(person.config, {**STATUS, **change}, []))
-    faults = {name: each.words for name, each in results.items() if each.outcome == "fault"}
-    assert list(faults) == ([check] if check else [])
-    assert words in faults.get(check or "", "")
-
-
-def test_a_daemon_that_is_not_there_or_behind(person: Person) -> None:
-    assert dict(gateway_checks(person.config, None, [])) == {
-        "daemon": Result("fault", "the daemon doesn't run: sudo systemctl enable --now fieldgate")
-    }
-    results = dict(gateway_checks(person.config, STATUS, ["a.wind_speed"]))
-    assert results["calibrations"].words.startswith("the daemon has other figures for a.wind_speed: ")

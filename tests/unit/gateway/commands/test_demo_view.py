@@ -8,34 +8,34 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from gateway.commands.demo.accounting import Observation, RunCounts, TableCounts, missing
 from gateway.commands.demo.layout import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
+from gateway.status.status import Channel, RelayStatus, Status
+from tests.support.status import COMMANDS, channel, status
 
 NOW = datetime(2026, 11, 21, 7, 35, 2, tzinfo=UTC)
 
 
-def status(channels: int = 2, **changes: Any) -> dict[str, Any]:
-    last = {
-        "time": "2026-11-21T07:35:00.000Z",
-        "value": 7.235,
-        "unit": "m/s",
-        "quality": 3,
-        "reasons": ["STUCK_VALUE"],
-    }
-    return {
+RELAY = RelayStatus(state="off", why="normal", problem=None, switches=0, interlocks=())
+
+
+def seen_status(channels: int = 2, **changes: Any) -> Status:
+    last = channel(quality=3, reasons=("STUCK_VALUE",))
+    shown: dict[str, Any] = {
         "run": "now",
         "sampled": 80,
         "uptime_s": 8,
         "in_flight": 0,
         "outbox_records": 0,
-        "uplink": "healthy",
-        "relays": {"heater": {"state": "off"}},
-        "commands": {"results": {"done": 2, "EXPIRED": 1}},
+        "relays": {"heater": RELAY},
+        "commands": structs.replace(COMMANDS, results={"done": 2, "EXPIRED": 1}),
         "channels": {f"cup-{number:02}.wind_speed": last for number in range(channels)},
-    } | changes
+    }
+    return status(**(shown | changes))
 
 
 def counted(run: str, stored: int) -> RunCounts:
@@ -44,7 +44,7 @@ def counted(run: str, stored: int) -> RunCounts:
 
 
 SEEN = Observation(
-    status=status(),
+    status=seen_status(),
     ends={"mqtt.wind_speed": 117, "mqtt.raw": 3, "gateway.dead-letter": 2},
     counts=TableCounts(
         rows=110, distinct_rows=110, synced=110, covered=110, statistics_rows=4, alerts=1,
@@ -68,8 +68,11 @@ def drawn(shown: Picture, height: int = 24) -> list[str]:
 
 
 def test_forwarded_channels_stand_below_and_are_marked() -> None:
-    shed = {"time": "2026-11-21T07:35:00.000Z", "value": 21.5, "unit": "Cel", "quality": 2, "reasons": []}
-    changed = status(forwarded_channels={"a-shed.temperature": {**shed, "source": "forwarded"}})
+    shed = Channel(
+        time="2026-11-21T07:35:00.000Z", period_ms=1000, value=21.5, unit="Cel", raw=None, raw_unit=None,
+        quality=2, reasons=(), seq=1,
+    )  # fmt: skip
+    changed = seen_status(forwarded_channels={"a-shed.temperature": shed})
     lines = drawn(picture(seen=replace(SEEN, status=changed)), 40)
     assert lines[9].split()[:2] == ["a-shed.temperature", "21.500"]
     assert lines[9].split()[-1] == "forwarded"
@@ -103,7 +106,7 @@ def test_replayed_time_has_no_age() -> None:
 
 @pytest.mark.parametrize(("channels", "left_out"), [(11, 0), (12, 0), (13, 1), (200, 188)])
 def test_it_fits_the_terminal(channels: int, left_out: int) -> None:
-    lines = drawn(picture(seen=replace(SEEN, status=status(channels))))
+    lines = drawn(picture(seen=replace(SEEN, status=seen_status(channels))))
     assert len(lines) <= 23
     assert max(map(len, lines)) <= 80
     assert sum("wind_speed" in line for line in lines) == channels - left_out
@@ -163,10 +166,10 @@ def test_complete() -> None:
         ({"status": None}, ["the gateway does not answer"]),
         ({"ends": None}, ["Kafka does not answer"]),
         ({"runs": None}, ["the tables are not counted yet"]),
-        ({"status": status(in_flight=3)}, ["3 messages are in flight in the gateway"]),
-        ({"status": status(outbox_records=4)}, ["4 records are in the outbox"]),
+        ({"status": seen_status(in_flight=3)}, ["3 messages are in flight in the gateway"]),
+        ({"status": seen_status(outbox_records=4)}, ["4 records are in the outbox"]),
         ({"runs": [counted("earlier", 29), counted("now", 80)]}, ["1 sampled readings are in no table"]),
-        ({"status": status(sampled=82)}, ["2 sampled readings are in no table"]),
+        ({"status": seen_status(sampled=82)}, ["2 sampled readings are in no table"]),
         ({"counts": replace(SEEN.counts, covered=100)}, ["10 readings are not in the statistics"]),
         (
             {"ends": {"mqtt.wind_speed": 117, "mqtt.raw": 9, "gateway.dead-letter": 5}},

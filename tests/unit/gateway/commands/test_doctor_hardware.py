@@ -14,12 +14,10 @@ from cloud.toml_problems import current_user
 from drivers.emulation.board import EmulatedI2c
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.gpio_chip import header_chip
-from gateway.commands.doctor.devices import findings, library, needs
-from gateway.commands.doctor.examine import hardware
-from gateway.commands.doctor.findings import Finding
-from gateway.commands.doctor.host import group_of, may_use
-from gateway.commands.doctor.i2c import StuckBusError, scan
-from gateway.config import load
+from gateway.commands.doctor.command import hardware
+from gateway.commands.doctor.machine import StuckBusError, devices, group_of, library, may_use, needs, scan
+from gateway.config import Config, load
+from tests.support.status import channel, status
 from tests.unit.gateway.commands.doctor_cases import (
     CASES,
     CONFIG,
@@ -35,6 +33,12 @@ from tests.unit.gateway.commands.doctor_cases import (
 BY_NAME = {case.name: case for case in CASES}
 
 
+def config_of(directory: Path, text: str = CONFIG) -> Config:
+    path = directory / "gateway.toml"
+    path.write_text(text)
+    return load(path, {})
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_docs_show_its_output(case: Case, tmp_path: Path) -> None:
     """Written by ``python -m tests.unit.gateway.commands.doctor_cases``."""
@@ -43,14 +47,14 @@ def test_the_docs_show_its_output(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES[1:], ids=lambda case: case.name)
 def test_each_mistake_is_named_once_and_nothing_else_is_blamed(case: Case, tmp_path: Path) -> None:
-    worse = [each for each in examined(case, tmp_path) if each.state != "ok"]
-    assert len({each.subject for each in worse}) == (2 if case.name == "under-voltage" else 1)
+    worse = [each for each in examined(case, tmp_path) if each.severity != "ok"]
+    assert len({each.area for each in worse}) == (2 if case.name == "under-voltage" else 1)
     assert len(worse) == (2 if case.name == "under-voltage" else 1)
 
 
 def test_what_is_wrong_with_the_bus_is_not_repeated_for_each_sensor(tmp_path: Path) -> None:
     findings = examined(BY_NAME["swapped SDA and SCL"], tmp_path)
-    read = [each.found.partition(":")[0] for each in findings if each.subject == "sensor"]
+    read = [each.what.partition(":")[0] for each in findings if each.area == "sensor"]
     assert read == ["cup", "dht", "gps"]
 
 
@@ -88,8 +92,8 @@ def test_a_library_is_needed_only_where_the_kernel_does_not_count(
     model: str, kernel: str, packages: dict[str, str], counting: str, state: str, words: str, tmp_path: Path
 ) -> None:
     finding = library(Machine(model, kernel, packages).host(tmp_path), counting)
-    assert finding.state == state
-    assert words in finding.found
+    assert finding.severity == state
+    assert words in finding.what
     assert (finding.remedy is None) == (state == "ok")
 
 
@@ -98,21 +102,15 @@ def test_the_chip_with_the_headers_pins_is_not_always_the_first(tmp_path: Path) 
     node = tmp_path / "sys/bus/gpio/devices/gpiochip0/of_node/compatible"
     node.write_text("raspberrypi,firmware-gpio\0")
     assert header_chip(tmp_path) is None
-    wired = needs(load(_config(tmp_path)).sensors)
-    [absent] = [each for each in findings(host, wired) if each.state == "error"]
-    assert absent.found == "there is no /dev/gpiochip* with the header pins"
+    wired = needs(config_of(tmp_path).sensors)
+    [absent] = [each for each in devices(host, wired) if each.severity == "error"]
+    assert absent.what == "there is no /dev/gpiochip* with the header pins"
     other = tmp_path / "sys/bus/gpio/devices/gpiochip4/of_node/compatible"
     other.parent.mkdir(parents=True)
     other.write_text("raspberrypi,rp1-gpio\0")
     assert header_chip(tmp_path) == "/dev/gpiochip4"
-    [absent] = [each for each in findings(host, wired) if each.state == "error"]
-    assert absent.found == "there is no /dev/gpiochip4"
-
-
-def _config(directory: Path) -> Path:
-    path = directory / "gateway.toml"
-    path.write_text(CONFIG)
-    return path
+    [absent] = [each for each in devices(host, wired) if each.severity == "error"]
+    assert absent.what == "there is no /dev/gpiochip4"
 
 
 def test_a_user_may_use_what_their_groups_may(tmp_path: Path) -> None:
@@ -132,8 +130,8 @@ def test_a_user_may_use_what_their_groups_may(tmp_path: Path) -> None:
 
 def test_a_device_for_which_there_is_no_group(tmp_path: Path) -> None:
     case = Case("root's only", Machine(groups=(), group_access=False))
-    worse = [each for each in examined(case, tmp_path) if each.state == "error"]
-    assert [each.found for each in worse] == [
+    worse = [each for each in examined(case, tmp_path) if each.severity == "error"]
+    assert [each.what for each in worse] == [
         "/dev/gpiochip0 can't be used by pi, nor by any group",
         "/dev/i2c-1 can't be used by pi, nor by any group",
     ]
@@ -162,18 +160,19 @@ def test_a_devices_group_is_named_only_where_the_group_may_use_it(tmp_path: Path
 def test_the_serial_port_of_modbus_devices(
     adapter: str | None, groups: tuple[str, ...], found: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "gateway.toml").write_text(
+    config = config_of(
+        tmp_path,
         '[gateway]\nid = "m"\n[[sensor]]\nname = "sun"\ndriver = "modbus"\ndevice = "/dev/ttyUSB0"\n'
-        'registers = [{ quantity = "irradiance", address = 5 }]\n'
+        'registers = [{ quantity = "irradiance", address = 5 }]\n',
     )
-    wired = needs(load(tmp_path / "gateway.toml").sensors)
+    wired = needs(config.sensors)
     host = Machine().host(tmp_path)
     host = replace(host, may_use=lambda path, user: "dialout" in groups, group_of=lambda path: "dialout")
     if adapter is not None:
         (tmp_path / adapter.removeprefix("/")).touch()
-    [finding] = findings(host, wired)
-    assert (finding.subject, finding.found) == ("serial", found)
-    assert (finding.remedy is None) == (finding.state == "ok")
+    [finding] = devices(host, wired)
+    assert (finding.area, finding.what) == ("serial", found)
+    assert (finding.remedy is None) == (finding.severity == "ok")
 
 
 class Recorded:
@@ -221,27 +220,18 @@ def test_a_scan_of_a_stuck_bus_gives_up_after_three_seconds() -> None:
 
 
 def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.toml"
-    path.write_text(CONFIG)
-    config = load(path, {})
-    good = {"value": 7.2, "unit": "m/s", "quality": 1, "reasons": (), "seq": 5}
-    none = {"value": None, "unit": "kPa", "quality": 9, "reasons": ("READ_ERROR",), "seq": 5}
-    wet = {"value": 99.0, "unit": "%RH", "quality": 4, "reasons": ("OVER_RANGE",), "seq": 5}
-    status = {
-        "channels": {
-            "cup.wind_speed": good,
-            "baro.pressure": none,
-            "dht.humidity": wet,
-            "sun.irradiance": good,
+    running = status(
+        channels={
+            "cup.wind_speed": channel(value=7.2),
+            "baro.pressure": channel(value=None, unit="kPa", quality=9, reasons=("READ_ERROR",)),
+            "dht.humidity": channel(value=99.0, unit="%RH", quality=4, reasons=("OVER_RANGE",)),
+            "sun.irradiance": channel(value=7.2),
         },
-        "troubles": {"baro": "no ADS1115 answers"},
-        "uptime_s": 10,
-        "site_moved_m": 1200,
-    }
-    findings = list(hardware(config, Machine().host(tmp_path / "pi"), opened, lambda config: status))
-    assert "the mast was moved: by GPS it is 1,200 m from [site]" in [each.found for each in findings]
-    found = [(each.state, each.found) for each in findings if each.subject == "sensor"]
-    assert found == [
+        troubles={"baro": "no ADS1115 answers"},
+        uptime_s=10,
+    )
+    findings = hardware(config_of(tmp_path), Machine().host(tmp_path / "pi"), opened, running)
+    assert [(each.severity, each.what) for each in findings if each.area == "sensor"] == [
         ("ok", "cup: 7.200 m/s"),
         ("error", "dht: 99.000 %RH: above the range"),
         ("error", "baro: no ADS1115 answers"),
@@ -250,38 +240,7 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
     ]
 
 
-def test_relays_are_as_the_daemon_has_them(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.toml"
-    path.write_text(CONFIG[: CONFIG.index("[[sensor]]")] + '[[actuator]]\nname = "heater"\npin = 23\n')
-    rules = [
-        {"when": "dht.temperature < 3", "then": "relay.heater on", "state": "stale"},
-        {"when": "cup.wind_speed > 9 for 3 s", "then": "relay.heater off", "state": "clear"},
-    ]
-    relay = {"state": "off", "why": "no good reading of dht.temperature", "problem": None}
-    refused = {"state": "unknown", "why": "safe state", "problem": "BCM pin 24 is in use by 'w1'"}
-    status = {
-        "relays": {
-            "heater": {**relay, "interlocks": rules},
-            "fan": {**refused, "interlocks": rules},
-            "lamp": {**relay, "why": "normal", "interlocks": rules[1:]},
-        }
-    }
-    findings = hardware(
-        load(path, {}), Machine(packages={}).host(tmp_path / "pi"), opened, lambda config: status
-    )
-    assert [each for each in findings if each.subject not in ("board", "power", "heat", "card")] == [
-        Finding("gpio", "ok", "/dev/gpiochip0 can be used by pi"),
-        Finding(
-            "relay", "warning", "heater: off (no good reading of dht.temperature)",
-            "safe until there is a good reading of dht.temperature",
-        ),
-        Finding("relay", "error", "fan: BCM pin 24 is in use by 'w1'", "the daemon tries again each second"),
-        Finding("relay", "ok", "lamp: off (normal)"),
-    ]  # fmt: skip
-
-
 def test_a_config_without_wires_needs_no_library(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.toml"
-    path.write_text(CONFIG[: CONFIG.index("[[sensor]]")])
-    findings = list(hardware(load(path, {}), Machine(packages={}).host(tmp_path / "pi"), opened))
-    assert {each.state for each in findings} == {"ok"}
+    config = config_of(tmp_path, CONFIG[: CONFIG.index("[[sensor]]")])
+    findings = list(hardware(config, Machine(packages={}).host(tmp_path / "pi"), opened))
+    assert {each.severity for each in findings} == {"ok"}

@@ -10,7 +10,7 @@ import pytest
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.environment import Fault
 from drivers.interface import Board
-from gateway.commands.doctor.examine import hardware
+from gateway.commands.doctor.command import hardware
 from gateway.config import Config, load
 from gateway.sampling.one_shot import OneShotRead
 from gateway.sampling.sampler import fitted_sensors
@@ -36,9 +36,9 @@ def found(directory: Path, *faults: Fault) -> list[tuple[str, str]]:
     """State and words of what isn't well with the station's sensors."""
     machine = Machine().host(directory / "pi")
     return [
-        (each.state, each.found)
+        (each.severity, each.what)
         for each in hardware(station(directory), machine, lambda config: opened(config, *faults))
-        if each.subject == "sensor" and each.state != "ok"
+        if each.area == "sensor" and each.severity != "ok"
     ]
 
 

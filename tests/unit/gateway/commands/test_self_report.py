@@ -13,43 +13,25 @@ from gateway.cli import main
 from gateway.commands.self_report import Totals, line, make_report, report
 from gateway.config import load
 from gateway.status.client import NoStatus
+from gateway.status.status import Finding, OwnChannel, ParkedStatus, Status
 from tests.support.config import config_text, cup
+from tests.support.status import channel, status
 
 CONFIG = config_text(cup())
 
 
-def channel(seq: int, valid: int, forwarded: int, dropped: int, period_ms: int = 1000) -> dict[str, Any]:
-    return {
-        "seq": seq, "valid": valid, "forwarded": forwarded, "dropped": dropped, "period_ms": period_ms,
-        "value": 7.2, "quality": 1,
-    }  # fmt: skip
+def counted(seq: int, valid: int, forwarded: int, dropped: int, period_ms: int = 1000) -> OwnChannel:
+    return channel(seq=seq, valid=valid, forwarded=forwarded, dropped=dropped, period_ms=period_ms)
 
 
-def status(run: str, uptime_s: float, **channels: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "run": run,
-        "uptime_s": uptime_s,
-        "uplink": "healthy",
-        "kafka_confirmed_ago_s": 0.4,
-        "outbox_records": 12,
-        "outbox_bytes": 1 << 28,
-        "outbox_max_bytes": 1 << 30,
-        "outbox_problem": None,
-        "clock": "synced",
-        "held": 0,
-        "troubles": {"baro": "no answer"},
-        "parked": {},
-        "machine": {
-            "version": "0.1.0", "python": "3.13.5", "disk_free_bytes": 20_000_000_000, "cpu_celsius": 48.31,
-            "load": 0.2, "uptime_s": 90_000.0,
-        },
-        "channels": {name.replace("_", ".", 1): each for name, each in channels.items()},
-    }  # fmt: skip
+def running(run: str, uptime_s: int, *, changes: Mapping[str, Any] = {}, **channels: OwnChannel) -> Status:
+    named = {name.replace("_", ".", 1): each for name, each in channels.items()}
+    return status(run=run, uptime_s=uptime_s, troubles={"baro": "no answer"}, channels=named, **changes)
 
 
 def test_since_the_runs_beginning() -> None:
     fields = report(
-        status("a", 1000, cup_wind=channel(1000, 990, 980, 5), dht_t=channel(480, 500, 480, 0, 2000))
+        running("a", 1000, cup_wind=counted(1000, 990, 980, 5), dht_t=counted(480, 500, 480, 0, 2000))
     )
     assert fields["since_s"] == 1000
     assert fields["channels"] == {
@@ -62,20 +44,19 @@ def test_since_the_runs_beginning() -> None:
 
 
 def test_a_weak_supply_is_counted_since_the_report_before() -> None:
-    now = {**status("a", 3000), "under_voltage": 5, "throttled": 0}
     before = Totals("a", 1000, {}, under_voltage=3, throttled=0)
-    fields = report(now, before)
+    fields = report(running("a", 3000, changes={"under_voltage": 5, "throttled": 0}), before)
     assert (fields["under_voltage"], fields["throttled"]) == (2, 0)
     assert " under_voltage=2 " in line(fields)
-    assert report(status("a", 3000), before)["under_voltage"] is None
+    assert report(running("a", 3000), before)["under_voltage"] is None
 
 
 def test_since_the_report_before_and_another_run_starts_from_zero(tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").write_text(CONFIG)
     statuses = iter([
-        status("a", 1000, cup_wind=channel(1000, 1000, 900, 0)),
-        status("a", 3000, cup_wind=channel(2990, 2000, 2990, 7), new_one=channel(10, 10, 10, 0)),
-        status("b", 500, cup_wind=channel(500, 500, 500, 0)),
+        running("a", 1000, cup_wind=counted(1000, 1000, 900, 0)),
+        running("a", 3000, cup_wind=counted(2990, 2000, 2990, 7), new_one=counted(10, 10, 10, 0)),
+        running("b", 500, cup_wind=counted(500, 500, 500, 0)),
     ])  # fmt: skip
     for _ in range(3):
         assert make_report(load(tmp_path / "gateway.toml"), lambda listen: next(statuses)) == 0
@@ -91,7 +72,7 @@ def test_since_the_report_before_and_another_run_starts_from_zero(tmp_path: Path
 
 def test_the_line_for_the_journal() -> None:
     fields = report(
-        status("a", 7200, cup_wind=channel(7200, 7200, 7100, 0), b_x=channel(7200, 3600, 7200, 1))
+        running("a", 7200, cup_wind=counted(7200, 7200, 7100, 0), b_x=counted(7200, 3600, 7200, 1))
     )
     assert line(fields) == (
         "event=mast.report hours=2.0 sampled=14400 forwarded=14300 dropped=1 worst=b.x recovery=0.5"
@@ -100,16 +81,17 @@ def test_the_line_for_the_journal() -> None:
     )
 
 
-def test_what_kafka_does_not_take_is_reported_with_its_reason() -> None:
-    parked = {"mqtt.co2": {"for_s": 7200, "problem": "TOPIC_AUTHORIZATION_FAILED: …"}}
-    fields = report({**status("a", 7200, cup_wind=channel(7200, 7200, 7100, 0)), "parked": parked})
-    assert fields["parked"] == parked
+def test_what_is_wrong_is_reported_with_its_words() -> None:
+    found = Finding("kafka", "error", "rejects records", "provision it")
+    changes = {
+        "parked": {"mqtt.co2": ParkedStatus(7200, "TOPIC_AUTHORIZATION_FAILED: …")},
+        "site_moved_m": 1200,
+        "findings": (Finding("clock", "ok", "synchronised"), found),
+    }
+    fields = report(running("a", 7200, cup_wind=counted(7200, 7200, 7100, 0), changes=changes))
+    assert (fields["parked"], fields["site_moved_m"]) == (changes["parked"], 1200)
+    assert fields["findings"] == (found,)
     assert " parked=mqtt.co2 " in line(fields)
-
-
-def test_a_mast_that_was_moved_is_reported() -> None:
-    fields = report({**status("a", 7200, cup_wind=channel(7200, 7200, 7100, 0)), "site_moved_m": 1200})
-    assert fields["site_moved_m"] == 1200
     assert " site_moved_m=1200 " in line(fields)
 
 
@@ -118,7 +100,7 @@ def test_a_daemon_that_does_not_answer_is_what_is_reported(
 ) -> None:
     (tmp_path / "gateway.toml").write_text(CONFIG)
 
-    def silent(listen: str) -> Mapping[str, Any]:
+    def silent(listen: str) -> Status:
         raise NoStatus("no daemon answers")
 
     assert make_report(load(tmp_path / "gateway.toml"), silent) == 0
@@ -134,7 +116,7 @@ def test_totals_that_can_not_be_read(text: str, tmp_path: Path, caplog: pytest.L
     (tmp_path / "outbox.db.report").write_text(text)
     assert (
         make_report(
-            load(tmp_path / "gateway.toml"), lambda listen: status("a", 100, cup_wind=channel(9, 9, 9, 0))
+            load(tmp_path / "gateway.toml"), lambda listen: running("a", 100, cup_wind=counted(9, 9, 9, 0))
         )
         == 0
     )
@@ -142,7 +124,7 @@ def test_totals_that_can_not_be_read(text: str, tmp_path: Path, caplog: pytest.L
 
 
 def test_just_started_there_is_no_recovery() -> None:
-    fields = report(status("a", 0, cup_wind=channel(1, 1, 0, 0)))
+    fields = report(running("a", 0, cup_wind=counted(1, 1, 0, 0)))
     assert fields["channels"]["cup.wind"]["recovery"] is None
     assert "worst=cup.wind recovery=None" in line(fields)
 

@@ -8,11 +8,8 @@ import hashlib
 import io
 import json
 import re
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
@@ -21,12 +18,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloud.toml_models import keys_of, tables_of
-from gateway.commands.support.bundle import MAX_BYTES, MAX_PART_BYTES, Part, archive, files_of
-from gateway.commands.support.parts import Request, _part, gathered
+from gateway.commands.support.command import (
+    BUNDLE_BYTES,
+    MAX_PART_BYTES,
+    Part,
+    Request,
+    _part,
+    archive,
+    files_of,
+    gathered,
+)
 from gateway.commands.support.redaction import HIDDEN, Redactor, shown_config, shown_entry
 from gateway.config.model import SECTIONS
 from gateway.config.values import SECRET
-from tests.support.config import baro, config_text, write_config
+from tests.support.servers import fieldgate
 
 MARK: Final = "Zq7"
 """Nothing else in a bundle has it: what is found with it is the secret."""
@@ -223,14 +228,6 @@ def test_a_secret_in_an_address_is_hidden_under_any_key(place: str, address: str
     assert MARK not in json.dumps(shown)
 
 
-def test_the_environment_is_in_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIELDGATE_PASSWORD", f"{MARK}in the environment")
-    path = write_config(tmp_path, config_text(board=None, kafka={"bootstrap_servers": "127.0.0.1:1"}))
-    parts = list(gathered(Request(path, 0.1, 10, position=False), set()))
-    assert {"config", "machine", "doctor", "units"} <= {part.name for part in parts}
-    assert MARK not in json.dumps([asdict(part) for part in parts], default=str)
-
-
 def gathered_config(request: Request, hidden: set[str]) -> list[Part]:
     """The parts that come of the config alone: the others are of the whole machine."""
     parts = []
@@ -336,54 +333,83 @@ def _secrets(kind: type[Any], *path: str) -> Iterator[tuple[str, ...]]:
             yield from _secrets(tables[0], *path, key.name)
 
 
+_KEY: Final = "5a71" * 16
+"""A key that proves runs: hexadecimal digits."""
 _ALL_SECRETS: Final = tuple(place for name, kind in SECTIONS.items() for place in _secrets(kind, name))
 
 
-def test_each_secret_of_the_model_is_hidden_in_the_whole_bundle(tmp_path: Path) -> None:
+def test_the_command_writes_it_without_secrets_and_names_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each secret of the model is in the config, and one in the environment."""
     assert ("kafka", "schema_registry_password") in _ALL_SECRETS
     assert len(_ALL_SECRETS) >= 4
-    raw: dict[str, Any] = {"gateway": {"id": "mast-07"}, "kafka": {"bootstrap_servers": "127.0.0.1:1"}}
-    for at, (*path, key) in enumerate(_ALL_SECRETS):
-        table = raw
-        for part in path:
-            table = table.setdefault(part, {})
-        table[key] = f"{MARK}planted{at:032d}"
+    raw: dict[str, Any] = {
+        "gateway": {"id": "mast-07"},
+        "kafka": {
+            "bootstrap_servers": "127.0.0.1:1",
+            "format": "avro",
+            "schema_registry_url": "http://127.0.0.1:1",
+            "schema_registry_username": "u",
+        },
+        "mqtt": {"port": 1, "username": "u"},
+        "status": {"listen": ""},
+        "board": {"kind": "simulated"},
+    }
+    for at, (section, key) in enumerate(_ALL_SECRETS):
+        raw[section][key] = _KEY if key == "identity_key" else f"{MARK}planted{at:032d}"
     sections = (f"[{name}]\n" + "".join(f"{key} = {json.dumps(text)}\n" for key, text in each.items())
                 for name, each in raw.items())  # fmt: skip
     config, target = tmp_path / "gateway.toml", tmp_path / "bundle.tar.gz"
-    config.write_text("\n".join(sections))
-    command = (
-        sys.executable,
-        "-m",
-        "gateway.cli",
-        "support-bundle",
-        target,
-        "-c",
-        config,
-        "--timeout",
-        "0.5",
-    )
-    subprocess.run(command, capture_output=True, timeout=120, check=True)
-    assert MARK.encode() not in gzip.decompress(target.read_bytes())
-    shown = json.loads(contents(target.read_bytes())["config.json"])
+    config.write_text("\n".join([*sections, '[[sensor]]\nname = "baro"\ndriver = "bp20"\n']))
+    monkeypatch.setenv("FIELDGATE_PASSWORD", f"{MARK}in the environment")
+    arguments = ("support-bundle", str(target), "-c", str(config), "--timeout", "0.5")
+    done = fieldgate(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"wrote {target}: ")
+    assert "missing status: the status page is off" in done.stdout
+    assert target.stat().st_mode & 0o777 == 0o600
+    packed = gzip.decompress(target.read_bytes())
+    assert [each for each in (MARK, _KEY) if each.encode() in packed] == []
+    made = contents(target.read_bytes())
+    parts = ("manifest", "config", "check", "versions", "machine", "doctor", "units")
+    assert {f"{part}.json" for part in parts} <= set(made)
+    shown = json.loads(made["config.json"])
     for section, key in _ALL_SECRETS:
         assert shown[section][key] == HIDDEN
+    areas = {each["area"] for each in json.loads(made["doctor.json"])}
+    assert {"config", "sensor", "mqtt", "kafka"} <= areas
+    assert json.loads(made["machine.json"])["kernel"].startswith("Linux")
+    # Another one is not written over it.
+    again = fieldgate(*arguments)
+    assert (again.returncode, again.stderr) == (1, f"fieldgate: {target}: File exists\n")
+    assert contents(target.read_bytes()) == made
 
 
-def test_a_broken_config_is_not_shown_at_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "logged"),
+    [
+        (
+            f'[mqtt\npassword = "{MARK} \\"quoted\\""\n#sasl.password = {MARK}plain\n"ssl.key.pem"={MARK}pem',
+            (f'with "{MARK} quoted"', f"sasl.password={MARK}plain", f"'{MARK}pem'"),
+        ),
+        (f'[mqtt]\npassword = "{MARK}secret\n', (f"login {MARK}secret failed",)),
+        (f'id = "a"\nid = "b"\nx = \'{MARK}secret\'\n', (f"login {MARK}secret failed",)),
+    ],
+    ids=["no table", "no end of a text", "a key twice"],
+)
+def test_a_broken_config_is_not_shown_and_what_it_may_hold_is_hidden_elsewhere(
+    tmp_path: Path, text: str, logged: tuple[str, ...]
+) -> None:
     path = tmp_path / "gateway.toml"
-    path.write_text(
-        f'[mqtt\npassword = "{MARK} \\"quoted\\""\n#sasl.password = {MARK}plain\n  "ssl.key.pem"={MARK}pem\n'
-    )
+    path.write_text(text)
     hidden: set[str] = set()
-    line = shown_entry({"MESSAGE": f"with \"{MARK} quoted\", sasl.password={MARK}plain and '{MARK}pem'"})
     parts = gathered_config(Request(path, 0.1, 10, position=False), hidden)
-    made = bundle([*parts, Part("log", lines=(line,))], hidden)
+    lines = tuple(shown_entry({"MESSAGE": each}) for each in logged)
+    made = bundle([*parts, Part("log", lines=lines)], hidden)
     assert list(made) == ["manifest.json", "check.json", "log.jsonl"]
-    assert json.loads(made["log.jsonl"])["message"] == (f"with {HIDDEN}, sasl.password={HIDDEN} and {HIDDEN}")
     (missing,) = json.loads(made["manifest.json"])["missing"]
-    assert missing["part"] == "config"
-    assert "gateway.toml:1" in missing["why"]
+    assert (missing["part"], "gateway.toml:" in missing["why"]) == ("config", True)
     assert MARK not in "".join(made.values())
 
 
@@ -425,7 +451,7 @@ def test_a_part_that_fails_is_named_and_the_others_are_there() -> None:
     ]
     (missing,) = manifest["missing"]
     assert missing["part"] == "broken"
-    assert re.fullmatch(r"ZeroDivisionError at parts\.py:\d+ test_support_bundle\.py:\d+", missing["why"])
+    assert re.fullmatch(r"ZeroDivisionError at command\.py:\d+ test_support_bundle\.py:\d+", missing["why"])
     assert MARK not in missing["why"]
 
 
@@ -434,7 +460,7 @@ def test_its_size_is_bounded_and_the_newest_lines_are_kept() -> None:
     lines = (*[line] * 5_000, {"MESSAGE": "the last"})
     parts = [Part("big", ["y" * 100] * 50_000), *(Part(f"journal-{each}", lines=lines) for each in range(4))]
     files = files_of(parts, Redactor(set()), {})
-    assert sum(len(file.content) for file in files) < MAX_BYTES + 10_000
+    assert sum(len(file.content) for file in files) < BUNDLE_BYTES + 10_000
     by_name = {file.name: file for file in files}
     assert "big.json" not in by_name
     kept = by_name["journal-0.jsonl"].content
@@ -444,56 +470,6 @@ def test_its_size_is_bounded_and_the_newest_lines_are_kept() -> None:
     assert manifest["files"][0]["note"] == f"the newest {len(kept.splitlines())} of 5001 lines"
     assert [each["part"] for each in manifest["missing"]] == ["big", "journal-2", "journal-3"]
     assert "a part may have 2097152, the bundle 5242880" in manifest["missing"][0]["why"]
-
-
-def test_the_command_writes_it_and_names_what_is_missing(tmp_path: Path) -> None:
-    text = config_text(
-        baro(),
-        mqtt={"port": 1, "username": "u", "password": "Zq7secret"},
-        kafka={"bootstrap_servers": "127.0.0.1:1"},
-        status={"listen": ""},
-    )
-    config = write_config(tmp_path, text)
-    target = tmp_path / "bundle.tar.gz"
-    command = [
-        sys.executable, "-m", "gateway.cli", "support-bundle", str(target), "-c", str(config),
-        "--timeout", "0.5",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"wrote {target}: ")
-    assert "missing status: the status page is off" in done.stdout
-    assert target.stat().st_mode & 0o777 == 0o600
-    made = contents(target.read_bytes())
-    assert {
-        "manifest.json",
-        "config.json",
-        "check.json",
-        "versions.json",
-        "machine.json",
-        "doctor.json",
-    } <= set(made)
-    assert MARK.encode() not in gzip.decompress(target.read_bytes())
-    findings = json.loads(made["doctor.json"])
-    assert {"config", "sensor", "mqtt", "kafka"} <= {each["subject"] for each in findings}
-    assert json.loads(made["machine.json"])["kernel"].startswith("Linux")
-    # Another one is not written over it.
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (again.returncode, again.stderr) == (1, f"fieldgate: {target}: File exists\n")
-    assert contents(target.read_bytes()) == made
-
-
-@pytest.mark.parametrize(
-    "text", [f'[mqtt]\npassword = "{MARK}secret\n', f'id = "a"\nid = "b"\nx = \'{MARK}secret\'\n']
-)
-def test_what_a_config_that_cant_be_parsed_may_hold_is_hidden_elsewhere(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "gateway.toml"
-    path.write_text(text)
-    hidden: set[str] = set()
-    parts = gathered_config(Request(path, 0.1, 10, position=False), hidden)
-    line = shown_entry({"MESSAGE": f"login {MARK}secret failed"})
-    made = bundle([*parts, Part("log", lines=(line,))], hidden)
-    assert MARK not in "".join(made.values())
 
 
 def test_words_of_the_owners_own_are_hidden() -> None:

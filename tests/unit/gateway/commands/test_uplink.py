@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +20,10 @@ from gateway.commands.uplink import REBOOT, Action, Machine, Seen, State, check_
 from gateway.config import load
 from gateway.config.model import UplinkConfig
 from gateway.status.client import NoStatus
+from gateway.status.status import Status
 from tests.support.config import config_text, cup
 from tests.support.disks import full_disk
+from tests.support.status import status
 
 CHECK_S = 900.0
 HOUR_S = 3600.0
@@ -178,11 +180,11 @@ class Around:
     """The machine and the daemon as the command finds them."""
 
     boot_s: float = 100_000.0
-    status: dict[str, Any] | None = field(default_factory=lambda: {"kafka_confirmed_ago_s": None})
+    status: Status | None = field(default_factory=lambda: status(kafka_confirmed_ago_s=None))
     executed: list[Sequence[str]] = field(default_factory=list)
     fails: bool = False
 
-    def fetch(self, listen: str) -> Mapping[str, Any]:
+    def fetch(self, listen: str) -> Status:
         assert listen == "127.0.0.1:8321"
         if self.status is None:
             raise NoStatus("no daemon answers")
@@ -266,11 +268,11 @@ def test_what_can_not_be_remembered_is_not_done(place: Path, capsys: pytest.Capt
 
 def test_no_reboot_while_readings_are_in_memory_only(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     away(place, 2.0)
-    around = Around(status={"kafka_confirmed_ago_s": None, "outbox_memory_records": 5})
+    around = Around(status=status(kafka_confirmed_ago_s=None, outbox_memory_records=5))
     assert call(place, around) == 0
     assert around.executed == []
     assert "no reboot: readings are in memory only" in capsys.readouterr().err
-    around.status = {"kafka_confirmed_ago_s": None, "outbox_memory_records": 0}
+    around.status = status(kafka_confirmed_ago_s=None)
     assert call(place, around) == 0
     assert around.executed == [REBOOT]
 

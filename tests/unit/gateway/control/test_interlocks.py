@@ -14,6 +14,7 @@ from drivers.emulation.board import EmulatedBoard
 from gateway.config.outputs import ActuatorConfig, InterlockConfig
 from gateway.control.interlocks import Interlocks, NotSwitched
 from gateway.ports import Record
+from gateway.status.status import Interlock, RelayStatus
 from tests.support.forwarding import snapshot
 
 PIN = 23
@@ -45,9 +46,8 @@ class Box:
         return self.board.outputs.high[PIN]
 
     @property
-    def relay(self) -> dict[str, Any]:
-        status: dict[str, Any] = self.interlocks.status["heater"]
-        return status
+    def relay(self) -> RelayStatus:
+        return self.interlocks.status["heater"]
 
     def read(self, value: float | None, after_s: float = 1.0, quality: int = GOOD) -> bool:
         """Take a reading; whether the heater is on then."""
@@ -73,12 +73,10 @@ def test_a_relay_is_safe_until_the_first_good_reading_then_normal() -> None:
     box = Box(HOT, normal="on")
     assert not box.on
     assert not box.read(20.0, quality=FAIL)
-    assert box.relay["why"] == "no good reading of enclosure.temperature"
+    assert box.relay.why == "no good reading of enclosure.temperature"
     assert box.read(20.0)
-    assert box.relay == {
-        "state": "on", "why": "normal", "problem": None, "switches": 1,
-        "interlocks": [{"when": HOT.when, "then": HOT.then, "state": "clear"}],
-    }  # fmt: skip
+    rule = Interlock(HOT.when, HOT.then, "clear")
+    assert box.relay == RelayStatus(state="on", why="normal", problem=None, switches=1, interlocks=(rule,))
 
 
 def test_overheating_switches_off_with_the_reading_that_completes_the_time() -> None:
@@ -137,7 +135,7 @@ def test_between_the_limits_nothing_shows_what_was_so_it_stays_safe(before: floa
         box.wait(61)
     assert not box.read(65.0)
     assert not box.read(69.0)
-    assert box.relay["interlocks"][0]["state"] == "held"
+    assert box.relay.interlocks[0].state == "held"
     assert box.read(59.0)
 
 
@@ -146,7 +144,7 @@ def test_the_safe_state_has_the_last_word_and_never_waits() -> None:
     assert box.read(20.0)
     box.read(71.0)
     assert not box.read(71.0, 30)
-    assert box.relay["why"] == HOT.when
+    assert box.relay.why == HOT.when
 
 
 def test_what_is_released_waits_for_the_minimum_time() -> None:
@@ -156,7 +154,7 @@ def test_what_is_released_waits_for_the_minimum_time() -> None:
     assert box.wait(1)
     assert box.read(7.0)
     assert box.read(7.0, 5)
-    assert box.relay["interlocks"][0]["state"] == "clear"
+    assert box.relay.interlocks[0].state == "clear"
     assert box.wait(53)
     assert not box.wait(1)
 
@@ -174,7 +172,7 @@ def test_a_stop_is_safe_at_once_and_no_late_reading_switches() -> None:
 def test_other_channels_are_none_of_its_business() -> None:
     box = Box(InterlockConfig("room.temperature > 3", "relay.heater on"))
     assert not box.read(20.0)
-    assert box.relay["interlocks"][0]["state"] == "unknown"
+    assert box.relay.interlocks[0].state == "unknown"
 
 
 def test_a_pin_in_use_is_announced_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -188,10 +186,10 @@ def test_a_pin_in_use_is_announced_once_and_tried_again(caplog: pytest.LogCaptur
     assert [each["event"] for each in box.announced] == ["relay-failed", "interlock-held"]
     assert box.announced[0] == failed
     assert caplog.text.count("event=relay.failed relay=heater") == 1
-    assert (box.relay["state"], box.relay["problem"]) == ("unknown", "BCM pin 23 is in use")
+    assert (box.relay.state, box.relay.problem) == ("unknown", "BCM pin 23 is in use")
     taken.close()
     assert box.wait(1)
-    assert (box.relay["state"], box.relay["problem"]) == ("on", None)
+    assert (box.relay.state, box.relay.problem) == ("on", None)
 
 
 def test_a_command_stands_in_for_the_normal_state_until_its_time_is_over() -> None:
@@ -199,7 +197,7 @@ def test_a_command_stands_in_for_the_normal_state_until_its_time_is_over() -> No
     assert box.read(20.0)
     assert box.interlocks.command("heater", False, 40, "command c1") == "off"
     assert not box.read(20.0)
-    assert box.relay["why"] == "command c1"
+    assert box.relay.why == "command c1"
     assert not box.wait(38)
     assert box.wait(1)
     assert box.interlocks.command("heater", False, 40, "command c2") == "off"
@@ -219,7 +217,7 @@ def test_an_interlock_in_force_wins_over_a_command_which_then_counts_for_nothing
     assert refused.value.reason == "INTERLOCK"
     assert not box.on
     assert box.read(20.0)
-    assert box.relay["why"] == "normal"
+    assert box.relay.why == "normal"
 
 
 def test_an_interlock_that_begins_to_hold_wins_over_a_command_in_force() -> None:
@@ -229,7 +227,7 @@ def test_an_interlock_that_begins_to_hold_wins_over_a_command_in_force() -> None
     box.read(71.0)
     assert not box.read(71.0, 30)
     assert box.read(50.0)
-    assert box.relay["why"] == "command c1"
+    assert box.relay.why == "command c1"
 
 
 def test_a_command_waits_for_the_minimum_time_and_says_so() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from buffer.sqlite_outbox import SqliteOutbox
@@ -18,6 +18,8 @@ from drivers.interface import BoardError
 from gateway.config import Config, load
 from gateway.daemon.build import build
 from gateway.daemon.gateway import OnDemand
+from gateway.daemon.snapshot import status_of
+from gateway.status.status import CommandsStatus, Status
 from tests.support.config import config_text, cup, dht, write_config
 from tests.support.forwarding import snapshot
 
@@ -103,10 +105,13 @@ def test_a_reading_switches_in_its_own_call_and_needs_no_forwarder_or_broker(tmp
     parts.board.close()
 
 
+IDLE = CommandsStatus(allow=(), problem=None, results={})
+
+
 class Part:
     """One that reads from Kafka."""
 
-    status: Mapping[str, Any] = {"allow": ["read"]}
+    status = CommandsStatus(allow=("read",), problem=None, results={})
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -130,17 +135,17 @@ def test_what_few_masts_have_is_made_once_a_config_asks_for_it(tmp_path: Path) -
         parts.append(Part())
         return parts[-1]
 
-    commands = OnDemand(lambda config: config.commands.allow, make, {"allow": []})
+    commands = OnDemand(lambda config: config.commands.allow, make, IDLE)
     commands.apply(without)
     commands.tick(snapshot())
     commands.stop()
-    assert (parts, commands.status) == ([], {"allow": []})
+    assert (parts, commands.status) == ([], IDLE)
     for config in (wanted, without):
         commands.apply(config)
     commands.tick(snapshot())
     commands.stop()
     assert [part.calls for part in parts] == [[wanted, without, "tick", "stop"]]
-    assert commands.status == {"allow": ["read"]}
+    assert commands.status == Part.status
 
 
 def test_a_daemon_loads_no_room_that_its_config_does_not_ask_for() -> None:
@@ -148,3 +153,18 @@ def test_a_daemon_loads_no_room_that_its_config_does_not_ask_for() -> None:
     code = f"import sys, gateway.daemon.build; print(*(m for m in sys.modules if m.startswith({rooms})))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
+
+
+def test_the_daemons_status_is_what_commands_read(tmp_path: Path) -> None:
+    path = write_config(tmp_path, config_text(dht(), cup()))
+    parts = build(load(path, {}), path, {}).gateway
+    try:
+        built = status_of(parts)
+        assert msgspec.json.decode(msgspec.json.encode(built), type=Status) == built
+        assert {each.area: each.severity for each in built.findings} == {
+            "daemon": "ok", "clock": "ok", "mqtt": "error", "kafka": "warning", "outbox": "ok",
+        }  # fmt: skip
+    finally:
+        parts.forwarder.outbox._outbox.close()
+        parts.kafka.close()
+        parts.board.close()

@@ -9,13 +9,13 @@ import pytest
 
 from buffer.reader import OutboxReader
 from buffer.sqlite_outbox import SqliteOutbox
-from gateway.commands.doctor.findings import Finding
-from gateway.commands.doctor.network import topic_findings
+from gateway.commands.doctor.command import topic_findings
 from gateway.config import Config, check, load
 from gateway.config.kafka import open_templates, wanted_topics
 from gateway.config.model import SiteConfig
 from gateway.forwarding import capacity
 from gateway.forwarding.capacity import Forecast
+from gateway.status.status import Finding
 from tests.support.config import baro, config_text, cup, write_config
 
 EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
@@ -122,13 +122,13 @@ def test_topics_that_forwards_name(tmp_path: Path) -> None:
     placed = replace(config, site=SiteConfig(latitude=27.7, longitude=85.5))
     assert wanted_topics(placed) == of_all | named | {"gateway.sites"}
     (found,) = topic_findings(config, of_all | named)
-    assert found.found == "all 10 are there; not known before messages come: plant.{1}"
+    assert found.what == "all 10 are there; not known before messages come: plant.{1}"
     (missing,) = topic_findings(config, of_all | named - {"plant"})
     assert missing.remedy == "fieldgate provision topics --bootstrap-servers 127.0.0.1:9092 -c CONFIG"
 
 
 def test_missing_topics_and_who_makes_them(mast: Config) -> None:
-    assert [finding.state for finding in topic_findings(mast, wanted_topics(mast))] == ["ok"]
+    assert [finding.severity for finding in topic_findings(mast, wanted_topics(mast))] == ["ok"]
     (missing,) = topic_findings(mast, wanted_topics(mast) - {"mqtt.wind_speed", "gateway.runs"})
     assert missing == Finding(
         "topics",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from gateway import cli
 from gateway.mqtt.broker_drops import BrokerDrops
-from gateway.status import StatusServer, StatusSource
 
 
 def record(run: object, counter: object) -> bytes:
@@ -123,18 +120,3 @@ def test_over_reconnects_and_restarts_all_that_was_published_is_counted(
             total += counter - published if counter >= published else counter
             published = counter
     assert drops.count == total
-
-
-@pytest.mark.parametrize(("count", "shown"), [(None, "unknown"), (0, "0"), (150, "150")])
-def test_status_has_the_number_or_unknown(
-    count: int | None, shown: str, tmp_path: Path, free_port: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "gateway.toml"
-    config.write_text(f'status.listen = "127.0.0.1:{free_port}"')
-    server = StatusServer("127.0.0.1", free_port, StatusSource(lambda: {"broker_dropped": count}))
-    server.start()
-    try:
-        assert cli.main(["status", "-c", str(config)]) == 0
-    finally:
-        server.stop()
-    assert f"dropped by the local broker {shown} " in " ".join(capsys.readouterr().out.split())

@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cloud.wire.command_records import Command
 from gateway.config import ConfigError, load
 from gateway.config.outputs import NO_COMMANDS
 from gateway.control.interlocks import NotSwitched
 from gateway.remote.actions import Action, NotDone, interval, publish, read, reload, self_test, switch
+from gateway.status.status import Channel, RelayStatus
 from tests.support.config import config_text, cup, write_config
-
-GOOD: Mapping[str, Any] = {
-    "uplink": "healthy", "kafka_problem": None, "mqtt_connected": True, "clock": "synced", "troubles": {},
-    "outbox_problem": None, "parked": {}, "sensors_hung": [], "stuck": [], "outbox_records": 0,
-    "relays": {}, "config": {"problems": [], "error": None},
-}  # fmt: skip
+from tests.support.status import CONFIG, channel, status
 
 
 def command(target: str = "", **args: Any) -> Command:
@@ -84,11 +81,11 @@ def test_interval_within_bounds(tmp_path: Path) -> None:
 
 def test_read_and_reload(tmp_path: Path) -> None:
     config = load(write_config(tmp_path, config_text(cup())))
-    last: dict[str, dict[str, Any]] = {"cup-b.wind_speed": {}}
+    last: dict[str, Channel] = {"cup-b.wind_speed": channel()}
     act = read(lambda: config, lambda: last, lambda _s: False)
     assert refusal(act, command("cup"))[0] == "NO_READING"
-    last["cup.wind_speed"] = {"value": 7.1}
-    assert act(command("cup")) == {"readings": {"cup.wind_speed": {"value": 7.1}}}
+    last["cup.wind_speed"] = channel(value=7.1)
+    assert act(command("cup")) == {"readings": {"cup.wind_speed": channel(value=7.1)}}
     assert reload(lambda _given: None)(command()) == {}
     assert refusal(reload(lambda _given: "line 3"), command()) == ("CONFIG_REFUSED", "line 3")
 
@@ -96,22 +93,22 @@ def test_read_and_reload(tmp_path: Path) -> None:
 def test_a_fresh_reading_is_the_next_one(tmp_path: Path) -> None:
     sensors = cup(interval_s=10), cup("slow", 27, interval_s=600)
     config = load(write_config(tmp_path, config_text(*sensors)))
-    last: dict[str, dict[str, Any]] = {"cup.wind_speed": {"seq": 4, "value": 7.1}}
+    last: dict[str, Channel] = {"cup.wind_speed": channel(seq=4)}
     now_s, comes_at_s, stops = [0.0], [9.0], [False]
 
     def wait(seconds: float) -> bool:
         now_s[0] += seconds
         if now_s[0] >= comes_at_s[0]:
-            last["cup.wind_speed"] = {"seq": 5, "value": 7.2}
+            last["cup.wind_speed"] = channel(seq=5)
         return stops[0]
 
     act = read(lambda: config, lambda: last, wait, lambda: now_s[0])
-    assert act(command("cup", fresh=True)) == {"readings": {"cup.wind_speed": {"seq": 5, "value": 7.2}}}
+    assert act(command("cup", fresh=True)) == {"readings": {"cup.wind_speed": channel(seq=5)}}
     assert now_s[0] == pytest.approx(9, abs=0.2)
     comes_at_s[0] = float("inf")
     assert refusal(act, command("cup", fresh=True)) == ("NO_READING", "cup gives no reading")
     assert now_s[0] == pytest.approx(39, abs=0.5)
-    assert act(command("cup"))["readings"]["cup.wind_speed"]["seq"] == 5
+    assert act(command("cup"))["readings"]["cup.wind_speed"].seq == 5
     assert refusal(act, command("slow", fresh=True))[0] == "OUT_OF_BOUNDS"
     assert refusal(act, command("cup", fresh="yes"))[0] == "BAD_ARGUMENTS"
     stops[0] = True
@@ -138,12 +135,12 @@ def test_publish_reaches_devices_only() -> None:
     "wrong",
     [
         {}, {"clock": "unsynced"}, {"mqtt_connected": False}, {"troubles": {"dht": "CHECKSUM"}},
-        {"relays": {"heater": {"problem": "busy"}}}, {"config": {"problems": ["p"], "error": None}},
+        {"relays": {"heater": RelayStatus(state="off", why="", problem="busy", switches=0, interlocks=())}},
+        {"config": replace(CONFIG, problems=("p",))},
     ],
 )  # fmt: skip
 def test_self_test(wrong: Mapping[str, Any]) -> None:
-    status = {**GOOD, **wrong}
-    assert self_test(lambda: status)(command())["ok"] is (not wrong)
+    assert self_test(lambda: status(**wrong))(command())["ok"] is (not wrong)
 
 
 @pytest.mark.parametrize(

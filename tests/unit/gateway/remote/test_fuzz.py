@@ -19,7 +19,8 @@ from gateway.remote.actions import Action, interval, publish, read, reload, self
 from tests.support.any_json import VALUES
 from tests.support.config import config_text, cup, write_config
 from tests.support.examples import examples
-from tests.unit.gateway.remote.test_actions import GOOD, Relays
+from tests.support.status import HEALTHY
+from tests.unit.gateway.remote.test_actions import Relays
 from tests.unit.gateway.remote.test_executor import Mast
 
 EVERYTHING = CommandsConfig(allow=tuple(ACTIONS))
@@ -67,7 +68,7 @@ def actions(tmp_path: Path) -> Mapping[str, Action]:
         "read": read(lambda: config, dict, lambda _: True),
         "interval": interval(lambda: config, lambda _: None),
         "reload": reload(lambda _: None),
-        "self-test": self_test(lambda: GOOD),
+        "self-test": self_test(lambda: HEALTHY),
         "publish": publish("fieldgate", lambda topic, payload: True),
     }
 

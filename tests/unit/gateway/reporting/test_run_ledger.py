@@ -11,8 +11,9 @@ import pytest
 from buffer.errors import Drop
 from cloud.wire.run_records import RunRecord, Unfinished
 from gateway.forwarding.records import summarise
-from gateway.reporting.previous_runs import Predecessors, PreviousRuns
+from gateway.reporting.previous_runs import FirstReading, Predecessors, PreviousRuns
 from gateway.reporting.run_ledger import RunLedger
+from tests.support.forwarding import snapshot
 from tests.unit.gateway.forwarding.test_seq_summary import record
 
 COUNTS = {"last_seq": {"cup.wind_speed": 7}, "in_flight": 2, "outbox_records": 3}
@@ -163,3 +164,21 @@ def test_a_record_never_grows_beyond_what_kafka_takes() -> None:
     assert (dropped["count"], len(dropped["ranges"]), dropped["more_unknown"]) == (12_000, 10_000, True)
     assert dropped["ranges"][-1] == "9f3c21ab04de cup.wind_speed 23999-23999"
     assert len(value) < 1 << 20
+
+
+def test_a_start_is_named_once_a_reading_of_it_is_safe(tmp_path: Path) -> None:
+    first = FirstReading({"RUNTIME_DIRECTORY": str(tmp_path), "INVOCATION_ID": "0f3c"})
+    first.tick(snapshot(durable=False))
+    assert not list(tmp_path.iterdir())
+    first.tick(snapshot(durable=True))
+    assert (tmp_path / "durable").read_text() == "0f3c\n"
+    # Once: the main loop turns each second.
+    (tmp_path / "durable").unlink()
+    first.tick(snapshot(durable=True))
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_systemd_nothing_is_written(tmp_path: Path) -> None:
+    FirstReading({}).tick(snapshot(durable=True))
+    FirstReading({"RUNTIME_DIRECTORY": str(tmp_path / "absent")}).tick(snapshot(durable=True))
+    assert not list(tmp_path.iterdir())

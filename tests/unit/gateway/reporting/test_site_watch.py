@@ -69,73 +69,72 @@ class Mast:
         self.last.note(reading)
 
 
-def test_a_mast_that_was_moved_is_announced_once_after_five_minutes() -> None:
+MOVED, BACK = ("site-moved", 2000), ("site-back", 350)
+FAR = ((2000, 400), [MOVED])
+"""Where the fixes are and for how many seconds, and what is announced in that time."""
+
+
+@pytest.mark.parametrize(
+    ("phases", "moved_m"),
+    [
+        # Once, after five minutes beyond the limit.
+        ([((499, 1000), []), ((501, 300), []), ((2000, 2), [MOVED]), ((1500, 2000), [])], 1500),
+        # Back clearly within the limit, and for as long.
+        ([FAR, ((450, 1000), []), ((350, 299), []), ((350, 2), [BACK]), ((450, 1000), [])], None),
+        # Single fixes far away announce nothing.
+        ([((9000, 250), []), ((3, 1), [])] * 20, None),
+        # A slow receiver's few fixes take longer.
+        ([((2000, 2999, 600), []), ((2000, 1, 600), [MOVED])], 2000),
+        # A dead receiver's last fix counts once.
+        ([((2000, 4), []), ((2000, 1000, 10**6), [])], None),
+        # What is no fix begins nothing, nor does it end what has begun.
+        *(
+            ([((north_m, 1000, 1, quality), []), ((2000, 200), []), ((north_m, 50, 1, quality), []),
+              ((2000, 60), [MOVED])], 2000)
+            for north_m, quality in ((None, MISSING), (2000, FAIL))
+        ),
+        # A range of the site that flags far fixes hides nothing.
+        ([((2000, 400, 1, SUSPECT), [MOVED])], 2000),
+    ],
+    ids=[
+        "moved", "back", "single fixes", "slow receiver", "dead receiver", "missing", "failed", "suspect",
+    ],
+)  # fmt: skip
+def test_what_is_announced(
+    phases: list[tuple[tuple[Any, ...], list[tuple[str, int]]]], moved_m: float | None
+) -> None:
     mast = Mast()
-    assert mast.fixes(499, 1000) == []
-    assert mast.fixes(501, 300) == []
-    assert mast.watch.moved_m is None
-    assert mast.fixes(1200, 2) == [("site-moved", 1200)]
-    assert mast.announced[0] == {
-        "event": "site-moved", "distance_m": 1200,
-        "longitude": 85.5, "latitude": pytest.approx(27.7108, abs=1e-4),
-    }  # fmt: skip
-    assert mast.fixes(1500, 2000) == []
-    assert mast.watch.moved_m == pytest.approx(1500)
+    for fixes, announced in phases:
+        assert mast.fixes(*fixes) == announced
+    assert mast.watch.moved_m == (None if moved_m is None else pytest.approx(moved_m))
 
 
-def test_it_is_back_clearly_within_the_limit_and_for_as_long() -> None:
+def test_the_event_has_the_new_position() -> None:
+    mast = Mast()
+    mast.fixes(1200, 301)
+    assert mast.announced == [
+        {
+            "event": "site-moved", "distance_m": 1200,
+            "longitude": 85.5, "latitude": pytest.approx(27.7108, abs=1e-4),
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("site", "moved_m"),
+    [
+        (replace(SITE, latitude=27.7 + 2000 / DEGREE_M), None),
+        (SiteConfig(), None),
+        (replace(SITE, name="Hill"), 2000),
+    ],
+    ids=["the new position", "none", "another name"],
+)
+def test_another_position_begins_anew(site: SiteConfig, moved_m: float | None) -> None:
     mast = Mast()
     mast.fixes(2000, 400)
-    assert mast.fixes(450, 1000) == []
-    assert mast.fixes(350, 299) == []
-    assert mast.fixes(350, 2) == [("site-back", 350)]
-    assert mast.watch.moved_m is None
-    assert mast.fixes(450, 1000) == []
-
-
-def test_single_fixes_far_away_announce_nothing() -> None:
-    mast = Mast()
-    for _ in range(20):
-        assert mast.fixes(9000, 250) == []
-        assert mast.fixes(3, 1) == []
-
-
-def test_few_fixes_of_a_slow_receiver_take_longer() -> None:
-    mast = Mast()
-    assert mast.fixes(2000, 2999, every_s=600) == []
-    assert mast.fixes(2000, 1, every_s=600) == [("site-moved", 2000)]
-
-
-@pytest.mark.parametrize(("north_m", "quality"), [(None, MISSING), (2000, FAIL)])
-def test_what_is_no_fix_says_nothing(north_m: float | None, quality: int) -> None:
-    mast = Mast()
-    assert mast.fixes(north_m, 1000, quality=quality) == []
-    mast.fixes(2000, 200)
-    mast.fixes(north_m, 50, quality=quality)
-    # Nor does it end what has begun.
-    assert mast.fixes(2000, 60) == [("site-moved", 2000)]
-
-
-def test_a_range_of_the_site_that_flags_far_fixes_hides_nothing() -> None:
-    assert Mast().fixes(2000, 400, quality=SUSPECT) == [("site-moved", 2000)]
-
-
-def test_another_site_begins_anew() -> None:
-    mast = Mast()
-    mast.fixes(2000, 400)
-    mast.site = replace(SITE, latitude=27.7 + 2000 / DEGREE_M)
+    mast.site = site
     assert mast.fixes(2000, 1000) == []
-    assert mast.watch.moved_m is None
-    mast.site = SiteConfig()
-    assert mast.fixes(9000, 1000) == []
-
-
-def test_another_name_of_the_site_moves_nothing() -> None:
-    mast = Mast()
-    mast.fixes(2000, 400)
-    mast.site = replace(SITE, name="Hill")
-    assert mast.fixes(2000, 1000) == []
-    assert mast.watch.moved_m == pytest.approx(2000)
+    assert mast.watch.moved_m == (None if moved_m is None else pytest.approx(moved_m))
 
 
 def test_a_moved_mast_stays_moved_over_a_restart(tmp_path: Path) -> None:

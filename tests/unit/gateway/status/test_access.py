@@ -17,14 +17,15 @@ from typing import Any
 import pytest
 
 from gateway.config import StatusConfig
-from gateway.status import StatusPage, StatusSource, phone_control
-from gateway.status.control_socket import ControlError, ControlSocket, _name, send_request
-from gateway.status.handlers import is_local
-from gateway.status.temporary_access import TemporaryAccess
+from gateway.status.control_socket import ControlError, _name, send_request
+from gateway.status.server import StatusSource, is_local
+from gateway.status.service import StatusPage, TemporaryAccess, phone_control
 from gateway.status.tokens import MOST_WRONG, WINDOW_S, Access, Gate, new_token
 from tests.support import status_page
 from tests.support.servers import eventually
+from tests.support.status import HEALTHY, status
 from tests.support.status_page import Client
+from tests.unit.gateway.status.conftest import Control
 
 TOKEN = "k7mq2fxa9tpehw3d"  # noqa: S105
 
@@ -56,10 +57,8 @@ def test_tokens_are_long_random_and_can_be_typed() -> None:
 def test_only_the_token_opens_and_only_in_time(clock: ByHand) -> None:
     gate = Gate(TOKEN, 1060.0, clock)
     assert gate.admit(TOKEN, "phone") is Access.ADMITTED
-    assert gate.admit(TOKEN[:-1], "phone") is Access.WRONG
-    assert gate.admit(TOKEN + "x", "phone") is Access.WRONG
-    assert gate.admit("", "phone") is Access.WRONG
-    assert gate.admit("\udcff", "phone") is Access.WRONG
+    for wrong in (TOKEN[:-1], TOKEN + "x", "", "\udcff"):
+        assert gate.admit(wrong, "phone") is Access.WRONG
     assert gate.admit(None, "other") is Access.MISSING
     clock.now_s = 1059.9
     assert gate.left_s == pytest.approx(0.1)
@@ -72,8 +71,7 @@ def test_only_the_token_opens_and_only_in_time(clock: ByHand) -> None:
 def test_without_a_token_nothing_is_admitted(clock: ByHand) -> None:
     gate = Gate(None, None, clock)
     assert not gate.is_open
-    assert gate.admit("", "any") is Access.CLOSED
-    assert gate.admit("None", "any") is Access.CLOSED
+    assert {gate.admit(each, "any") for each in ("", "None")} == {Access.CLOSED}
 
 
 def test_an_address_that_guesses_waits_and_no_other(clock: ByHand) -> None:
@@ -90,17 +88,13 @@ def test_an_address_that_guesses_waits_and_no_other(clock: ByHand) -> None:
     assert gate.admit(TOKEN, "guesser") is Access.ADMITTED
 
 
-def test_a_page_that_was_left_open_is_not_guessing(clock: ByHand) -> None:
+@pytest.mark.parametrize(("offered", "access"), [("earlier", Access.EARLIER), (None, Access.MISSING)])
+def test_a_page_that_was_left_open_or_has_no_token_is_not_guessing(
+    clock: ByHand, offered: str | None, access: Access
+) -> None:
     gate = Gate(TOKEN, None, clock, ["earlier"])
     for _ in range(3 * MOST_WRONG):
-        assert gate.admit("earlier", "phone") is Access.EARLIER
-    assert gate.admit(TOKEN, "phone") is Access.ADMITTED
-
-
-def test_no_token_is_no_guess(clock: ByHand) -> None:
-    gate = Gate(TOKEN, None, clock)
-    for _ in range(3 * MOST_WRONG):
-        assert gate.admit(None, "phone") is Access.MISSING
+        assert gate.admit(offered, "phone") is access
     assert gate.admit(TOKEN, "phone") is Access.ADMITTED
 
 
@@ -123,7 +117,7 @@ def test_local_is_this_machine_only(peer: str, own: str, local: bool) -> None:
 
 
 def served(gate: Gate, *, free_for_locals: bool = False) -> AbstractContextManager[Client]:
-    answers = StatusSource(lambda: {"gateway": "mast-07", "channels": {}, "main_loop_ago_s": 20.0})
+    answers = StatusSource(lambda: status(main_loop_ago_s=20.0))
     return status_page.served(answers, gate, free_for_locals=free_for_locals)
 
 
@@ -168,11 +162,12 @@ def test_the_cookie_lives_as_long_as_the_access(clock: ByHand) -> None:
         assert "sudo fieldgate phone" in text
 
 
-def test_prometheus_sends_it_as_a_header() -> None:
+def test_prometheus_sends_it_as_a_header_and_nothing_can_be_changed_with_it() -> None:
     with served(Gate(TOKEN)) as connection:
-        status, _, text = connection.ask("GET", "/metrics", Authorization=f"Bearer {TOKEN}")
-        assert status == 200
-        assert "fieldgate_build_info" in text
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        status, _, text = connection.ask("GET", "/metrics", **bearer)
+        assert (status, "fieldgate_build_info" in text) == (200, True)
+        assert connection.ask("POST", "/", **bearer).status == 405
 
 
 def test_guessing_over_http_is_slowed(caplog: pytest.LogCaptureFixture) -> None:
@@ -194,12 +189,6 @@ def test_no_log_line_has_a_token(caplog: pytest.LogCaptureFixture) -> None:
         connection.ask("GET", f"/nothing?t={TOKEN}")
     assert "event=status.request" in caplog.text
     assert TOKEN not in caplog.text
-
-
-def test_nothing_can_be_changed_over_it() -> None:
-    with served(Gate(TOKEN)) as connection:
-        cookie = {"Cookie": f"fieldgate-{connection.port}={TOKEN}"}
-        assert connection.ask("POST", "/", **cookie).status == 405
 
 
 def test_a_stream_ends_with_its_access(clock: ByHand) -> None:
@@ -252,7 +241,7 @@ def test_a_malformed_request_is_answered_and_logs_no_error(
 
 
 def test_temporary_access_ends_by_itself(clock: ByHand) -> None:
-    access = TemporaryAccess(StatusSource(lambda: {"channels": {}}), clock)
+    access = TemporaryAccess(StatusSource(lambda: HEALTHY), clock)
     opened = access.open("127.0.0.1", 0, 60.0)
     port = int(opened.url.rstrip("/").rpartition(":")[2])
     assert opened.seconds == 3600.0
@@ -270,7 +259,7 @@ def test_temporary_access_ends_by_itself(clock: ByHand) -> None:
 
 
 def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> None:
-    access = TemporaryAccess(StatusSource(lambda: {"channels": {}}), clock)
+    access = TemporaryAccess(StatusSource(lambda: HEALTHY), clock)
     try:
         first = access.open("127.0.0.1", 0, 60.0)
         second = access.open("127.0.0.1", 0, 1.0)
@@ -283,7 +272,7 @@ def test_opening_again_makes_a_new_token_and_ends_the_old_one(clock: ByHand) -> 
 
 
 def test_a_taken_port_is_passed_over(free_port: int) -> None:
-    page = StatusPage(StatusSource(lambda: {"channels": {}}))
+    page = StatusPage(StatusSource(lambda: HEALTHY))
     page.listen(StatusConfig(f"127.0.0.1:{free_port}"))
     try:
         opened = page.phone.open("127.0.0.1", page.port, 1.0)
@@ -295,10 +284,9 @@ def test_a_taken_port_is_passed_over(free_port: int) -> None:
 # Requests of the command.
 
 
-def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> None:
-    page = StatusPage(StatusSource(lambda: {"channels": {}}))
-    control = ControlSocket(outbox, partial(phone_control, page))
-    control.start()
+def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path, control: Control) -> None:
+    page = StatusPage(StatusSource(lambda: HEALTHY))
+    listening = control(outbox, partial(phone_control, page))
     try:
         opened = send_request(outbox, {"do": "phone-open", "address": "127.0.0.1", "minutes": 5})
         assert opened["seconds"] == 300.0
@@ -314,13 +302,13 @@ def test_the_command_reaches_the_daemon_that_uses_the_outbox(outbox: Path) -> No
             with pytest.raises(ControlError, match=message):
                 send_request(outbox, wrong)
     finally:
-        control.stop()
+        listening.stop()
         page.stop()
     with pytest.raises(ControlError, match="can't be reached"):
         send_request(outbox, {"do": "phone-close"})
 
 
-def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_users_are_refused(outbox: Path, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[Any] = []
 
     def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -335,43 +323,32 @@ def test_other_users_are_refused(outbox: Path, monkeypatch: pytest.MonkeyPatch) 
             assert shut.poll(20_000)
         return os.getpid(), 12345, 12345
 
-    control = ControlSocket(outbox, answer, frozenset())
-    control.start()
-    try:
-        monkeypatch.setattr("gateway.status.control_socket._other_side", another_user)
-        with pytest.raises(ControlError, match="only root and the daemon's own user"):
-            send_request(outbox, {"do": "phone-close"})
-        assert requests == []
-    finally:
-        control.stop()
+    control(outbox, answer, frozenset())
+    monkeypatch.setattr("gateway.status.control_socket._other_side", another_user)
+    with pytest.raises(ControlError, match="only root and the daemon's own user"):
+        send_request(outbox, {"do": "phone-close"})
+    assert requests == []
 
 
-def test_a_response_of_another_process_is_refused(tmp_path: Path) -> None:
+def test_a_response_of_another_process_is_refused(
+    tmp_path: Path, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "outbox.db"
     with pytest.raises(ControlError, match="no daemon runs"):
         send_request(path, {"do": "phone-close"})
-    impostor = ControlSocket(path, lambda _: {"token": "mine"})
-    impostor.start()
-    try:
-        # Whoever holds the outbox is another process than the one that answers.
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gateway.status.control_socket.user_of", lambda _: os.getpid() + 1)
-            with pytest.raises(ControlError, match="in the place of the daemon"):
-                send_request(path, {"do": "phone-close"})
-    finally:
-        impostor.stop()
+    control(path, lambda _: {"token": "mine"})
+    # The outbox is used by another process than the one that answers.
+    monkeypatch.setattr("gateway.status.control_socket.user_of", lambda _: os.getpid() + 1)
+    with pytest.raises(ControlError, match="in the place of the daemon"):
+        send_request(path, {"do": "phone-close"})
 
 
-def test_a_malformed_request_gets_an_error(outbox: Path) -> None:
-    control = ControlSocket(outbox, lambda _: {"ok": True})
-    control.start()
-    try:
-        for sent in (b"{\n", b"[]\n", b"\xff\n"):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-                asking.connect(_name(outbox))
-                asking.settimeout(10)
-                asking.sendall(sent)
-                assert b"error" in asking.recv(4096)
-        assert eventually(lambda: send_request(outbox, {})) == {"ok": True}
-    finally:
-        control.stop()
+@pytest.mark.parametrize("sent", [b"{\n", b"[]\n", b"\xff\n"])
+def test_a_malformed_request_gets_an_error(outbox: Path, control: Control, sent: bytes) -> None:
+    control(outbox, lambda _: {"ok": True})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.connect(_name(outbox))
+        asking.settimeout(10)
+        asking.sendall(sent)
+        assert b"error" in asking.recv(4096)
+    assert eventually(lambda: send_request(outbox, {})) == {"ok": True}

@@ -12,11 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from gateway.clock.given_time import ManualTime
-from gateway.status import StatusPage, StatusSource, control_socket, phone_control
-from gateway.status.control_socket import ControlSocket, send_request
+from gateway.status import control_socket
+from gateway.status.control_socket import send_request
+from gateway.status.server import StatusSource
+from gateway.status.service import StatusPage, phone_control
 from tests.support.any_json import VALUES
 from tests.support.examples import examples
+from tests.support.status import HEALTHY
 from tests.support.status_page import phone
+from tests.unit.gateway.status.conftest import Control
 
 _MANY = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
@@ -38,7 +42,7 @@ _lines = st.binary(max_size=80) | _requests | st.sampled_from(
 
 @pytest.fixture
 def page() -> Iterator[StatusPage]:
-    page = StatusPage(StatusSource(lambda: {"channels": {}}, clock=ManualTime(lambda: 1)))
+    page = StatusPage(StatusSource(lambda: HEALTHY, clock=ManualTime(lambda: 1)))
     try:
         yield page
     finally:
@@ -50,10 +54,9 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_the_control_socket_answers_whatever_comes(
-    page: StatusPage, outbox: Path, caplog: pytest.LogCaptureFixture
+    page: StatusPage, outbox: Path, control: Control, caplog: pytest.LogCaptureFixture
 ) -> None:
-    control = ControlSocket(outbox, partial(phone_control, page))
-    control.start()
+    control(outbox, partial(phone_control, page))
     name = control_socket._name(outbox)
 
     @settings(max_examples=examples(150), **_MANY)  # type: ignore[arg-type]
@@ -71,11 +74,8 @@ def test_the_control_socket_answers_whatever_comes(
                 answer = b"{}"
         assert isinstance(json.loads(answer), dict)
 
-    try:
-        attempt()
-        assert "was_open" in send_request(outbox, {"do": "phone-close"})
-    finally:
-        control.stop()
+    attempt()
+    assert "was_open" in send_request(outbox, {"do": "phone-close"})
     assert errors(caplog) == []
 
 

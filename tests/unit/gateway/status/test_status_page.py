@@ -2,147 +2,116 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from cloud.wire.reading_records import Reading
 from gateway.quality.qartod import REASONS
 from gateway.sampling.last_readings import MOST_FORWARDED, RECENT, LastReadings
-from gateway.status import StatusServer, StatusSource
 from gateway.status.bounded_server import is_own_name
-from gateway.status.handlers import problems
 from gateway.status.metrics import render
+from gateway.status.server import StatusSource
+from gateway.status.status import Interlock, ParkedStatus, RelayStatus
+from gateway.status.tokens import Gate
 from gateway.system.host import vitals
+from tests.support.status import CONFIG, MACHINE, MQTT_PROXY, channel, status
+from tests.support.status_page import Client, served
 
-STATUS: dict[str, Any] = {
-    "config": {"loaded_at": "2026-11-21T07:00:00.000Z", "error": None, "problems": ["gateway.toml:7: x"]},
-    "gateway": "mast-07",
-    "sampled": 120,
-    "confirmed": 118,
-    "broker_dropped": None,
-    "uplink": "draining",
-    "clock": "synced",
-    "mqtt_connected": True,
-    "outbox_records": 2,
-    "kafka_confirmed_ago_s": 1.5,
-    "main_loop_ago_s": 0.4,
-    "forwarder_stuck": False,
-    "parked": {"mqtt.co2": {"for_s": 90, "problem": "TOPIC_AUTHORIZATION_FAILED"}},
-    "mqtt_proxy": {"clients": 2, "acknowledged": 41, "refused": {"QOS_2": 3}},
-    "relays": {
-        "heater": {
-            "state": "on",
-            "why": "box.temperature < 3",
-            "problem": None,
-            "switches": 7,
-            "interlocks": [
-                {"when": "box.temperature < 3", "then": "relay.heater on", "state": "held"},
-                {"when": "box.temperature > 60", "then": "relay.heater off", "state": "clear"},
-                {"when": "box.temperature > 60", "then": "relay.heater off", "state": "clear"},
-                {"when": "sun.irradiance > 9", "then": "relay.heater off", "state": "stale"},
-            ],
-        },
-        "fan": {"state": "unknown", "why": "", "problem": "in use", "switches": 0, "interlocks": []},
-    },
-    "machine": {"version": "0.1.0", "cpu_celsius": None, "disk_free_bytes": 10_000_000},
-    "channels": {
-        "cup.wind_speed": {
-            "time": "2026-05-28T20:27:00.500Z",
-            "value": 7.235,
-            "unit": "m/s",
-            "raw": 9.0,
-            "raw_unit": "Hz",
-            "quality": 1,
-            "reasons": [],
-        },
-        "dht.temperature": {
-            "time": "2026-05-28T20:27:00.000Z",
-            "value": None,
-            "unit": "Cel",
-            "raw": None,
-            "raw_unit": None,
-            "quality": 9,
-            "reasons": ["CHECKSUM"],
-        },
-    },
+RELAYS = {
+    "heater": RelayStatus(
+        state="on",
+        why="box.temperature < 3",
+        problem=None,
+        switches=7,
+        interlocks=(
+            Interlock("box.temperature < 3", "relay.heater on", "held"),
+            Interlock("box.temperature > 60", "relay.heater off", "clear"),
+            Interlock("box.temperature > 60", "relay.heater off", "clear"),
+            Interlock("sun.irradiance > 9", "relay.heater off", "stale"),
+        ),
+    ),
+    "fan": RelayStatus(state="unknown", why="", problem="in use", switches=0, interlocks=()),
 }
+SEEN: Final = status(
+    broker_dropped=None,
+    config=replace(CONFIG, problems=("gateway.toml:7: x",)),
+    uplink="draining",
+    parked={"mqtt.co2": ParkedStatus(90, "TOPIC_AUTHORIZATION_FAILED")},
+    mqtt_proxy=replace(MQTT_PROXY, clients=2, acknowledged=41, refused={"QOS_2": 3}),
+    relays=RELAYS,
+    machine=replace(MACHINE, cpu_celsius=None),
+    channels={
+        "cup.wind_speed": channel(time="2026-05-28T20:27:00.500Z"),
+        "dht.temperature": channel(value=None, unit="Cel", quality=9, reasons=("CHECKSUM",)),
+    },
+)
+
+
+class Daemon:
+    """Whatever status a test gives it."""
+
+    def __init__(self) -> None:
+        self.status = SEEN
 
 
 @pytest.fixture
-def snapshot() -> dict[str, Any]:
-    return dict(STATUS)
+def daemon() -> Daemon:
+    return Daemon()
 
 
 @pytest.fixture
-def connection(snapshot: dict[str, Any], free_port: int) -> Iterator[http.client.HTTPConnection]:
-    answers = StatusSource(lambda: snapshot, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
-    server = StatusServer("127.0.0.1", free_port, answers)
-    server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=60)
-    try:
-        yield connection
-    finally:
-        connection.close()
-        server.stop()
+def client(daemon: Daemon) -> Iterator[Client]:
+    source = StatusSource(lambda: daemon.status, lambda: {"cup.wind_speed": [[1, 7.0], [2, None]]})
+    with served(source, Gate(None), free_for_locals=True) as client:
+        yield client
 
 
-def test_what_no_thread_could_serve_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = StatusServer("127.0.0.1", 0, StatusSource(lambda: dict(STATUS)))
-    server.start()
+def get(client: Client, path: str) -> tuple[int, str, str]:
+    code, headers, text = client.ask("GET", path)
+    return code, headers["Content-Type"], text
 
-    def code() -> int | None:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-        try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status
-        except (ConnectionError, http.client.BadStatusLine):
-            return None
-        finally:
-            connection.close()
 
+def test_what_no_thread_could_serve_gives_its_place_back(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            assert {code() for _ in range(40)} == {None}
-        assert code() == 200
-    finally:
-        server.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(40):
+            with pytest.raises((ConnectionError, http.client.BadStatusLine)):
+                get(client, "/healthz")
+    assert get(client, "/healthz")[0] == 200
 
 
-def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, str, str]:
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    return answer.status, answer.headers["Content-Type"], answer.read().decode()
-
-
-def test_the_page_holds_all_that_it_needs(connection: http.client.HTTPConnection) -> None:
-    status, kind, page = get(connection, "/")
-    assert (status, kind) == (200, "text/html; charset=utf-8")
+def test_the_page_holds_all_that_it_needs(client: Client) -> None:
+    code, kind, page = get(client, "/")
+    assert (code, kind) == (200, "text/html; charset=utf-8")
     assert "/*WORDS*/" not in page
     assert json.dumps(REASONS["CHECKSUM"].text)[1:-1] in page
     for address in ("http://", "https://", "src=", "@import", "url("):
         assert address not in page.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnection) -> None:
-    status, kind, text = get(connection, "/metrics")
-    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+def test_metrics_in_prometheus_text_format(client: Client) -> None:
+    code, kind, text = get(client, "/metrics")
+    assert (code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     lines = text.splitlines()
     for line in (
         'fieldgate_build_info{gateway="mast-07",version="0.1.0"} 1.0',
         "# TYPE fieldgate_sampled_total counter",
-        "fieldgate_sampled_total 120.0",
+        "fieldgate_sampled_total 1234.0",
         "fieldgate_kafka_confirmed_age_seconds 1.5",
         'fieldgate_uplink{state="draining"} 1.0',
         'fieldgate_uplink{state="healthy"} 0.0',
@@ -177,26 +146,18 @@ def test_metrics_in_prometheus_text_format(connection: http.client.HTTPConnectio
 
 
 def test_labels_are_escaped() -> None:
-    assert r'gateway="a\"b\\c\nd"' in render({**STATUS, "gateway": 'a"b\\c\nd'}).decode()
+    assert r'gateway="a\"b\\c\nd"' in render(status(gateway='a"b\\c\nd')).decode()
 
 
-def test_health_is_about_what_a_new_process_might_mend(
-    connection: http.client.HTTPConnection, snapshot: dict[str, Any]
-) -> None:
-    assert get(connection, "/healthz")[::2] == (200, "ok\n")
-    snapshot |= {"uplink": "spilling", "mqtt_connected": False}
-    assert get(connection, "/healthz")[0] == 200
-    snapshot |= {"main_loop_ago_s": 16.0}
-    status, _, text = get(connection, "/healthz")
-    assert (status, text) == (503, "main loop stalled for 16 s\n")
-    assert problems({**STATUS, "stuck": ["forwarder"]}) == ["forwarder stalled"]
+def test_health_is_about_what_a_new_process_might_mend(client: Client, daemon: Daemon) -> None:
+    assert get(client, "/healthz")[::2] == (200, "ok\n")
+    daemon.status = status(main_loop_ago_s=16.0)
+    assert get(client, "/healthz")[::2] == (503, "main loop stalled for 16 s\n")
 
 
-def test_events_have_the_past_once_and_then_what_changes(
-    connection: http.client.HTTPConnection, snapshot: dict[str, Any]
-) -> None:
-    connection.request("GET", "/api/events")
-    stream = connection.getresponse()
+def test_events_have_the_past_once_and_then_what_changes(client: Client, daemon: Daemon) -> None:
+    client.request("GET", "/api/events")
+    stream = client.getresponse()
     assert stream.headers["Content-Type"] == "text/event-stream"
 
     def event() -> tuple[str, Any]:
@@ -204,34 +165,32 @@ def test_events_have_the_past_once_and_then_what_changes(
         return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
     assert event() == ("recent", {"cup.wind_speed": [[1, 7.0], [2, None]]})
-    assert event() == ("status", STATUS)
-    snapshot["sampled"] = 132
-    name, status = event()
-    while status["sampled"] != 132:
-        name, status = event()
+    assert event() == ("status", json.loads(msgspec.json.encode(SEEN)))
+    daemon.status = status(sampled=132)
+    name, sent = event()
+    while sent["sampled"] != 132:
+        name, sent = event()
     assert name == "status"
 
 
-def test_pages_that_follow_are_bounded(connection: http.client.HTTPConnection) -> None:
-    port = connection.port
-    streams = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(8)]
+def test_pages_that_follow_are_bounded(client: Client) -> None:
+    streams = [Client(client.port) for _ in range(8)]
     try:
         for each in streams:
             each.request("GET", "/api/events")
         # Kept: an answer that is forgotten closes its connection.
         answers = [each.getresponse() for each in streams]
         assert [answer.status for answer in answers] == [200] * 8
-        assert get(connection, "/api/events")[0] == 503
-        assert get(connection, "/api/status")[0] == 200
+        assert get(client, "/api/events")[0] == 503
+        assert get(client, "/api/status")[0] == 200
     finally:
         for each in streams:
             each.close()
 
 
-def test_nothing_else_is_there(connection: http.client.HTTPConnection) -> None:
-    assert get(connection, "/../etc/passwd")[0] == 404
-    connection.request("POST", "/api/status")
-    assert connection.getresponse().status == 405
+def test_nothing_else_is_there(client: Client) -> None:
+    assert get(client, "/../etc/passwd")[0] == 404
+    assert client.ask("POST", "/api/status").status == 405
 
 
 def test_vitals_are_the_kernels(tmp_path: Path) -> None:
@@ -243,11 +202,11 @@ def test_vitals_are_the_kernels(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = vitals(tmp_path / "outbox.db", tmp_path)
-    assert (found["cpu_celsius"], found["load"], found["uptime_s"]) == (51.54, 0.42, 3600.5)
-    assert found["disk_free_bytes"] is not None
+    assert (found.cpu_celsius, found.load, found.uptime_s) == (51.54, 0.42, 3600.5)
+    assert found.disk_free_bytes is not None
     (tmp_path / "proc/loadavg").write_text("")
     nothing = vitals(tmp_path / "missing/outbox.db", tmp_path)
-    assert (nothing["load"], nothing["disk_free_bytes"]) == (None, None)
+    assert (nothing.load, nothing.disk_free_bytes) == (None, None)
 
 
 READING = Reading(
@@ -260,10 +219,9 @@ READING = Reading(
 def test_the_last_readings_of_each_channel_are_remembered() -> None:
     last = LastReadings()
     for seq in range(1, RECENT + 11):
-        value = None if seq % 2 else float(seq)
-        last.note(
-            replace(READING, time_us=seq * 1_000_000, value=value, quality=9 if value is None else 1, seq=seq)
-        )
+        value, quality = (None, 9) if seq % 2 else (float(seq), 1)
+        read: dict[str, Any] = {"time_us": seq * 1_000_000, "value": value, "quality": quality, "seq": seq}
+        last.note(dataclasses.replace(READING, **read))
     points = last.recent()["cup.wind_speed"]
     assert (len(points), points[0], points[-1]) == (RECENT, [11_000, None], [130_000, 130.0])
     last.keep([])
@@ -272,19 +230,19 @@ def test_the_last_readings_of_each_channel_are_remembered() -> None:
 
 def test_with_the_boots_time_given_a_reading_is_shown_as_it_leaves() -> None:
     last = LastReadings()
-    unsynced = replace(
+    unsynced = dataclasses.replace(
         READING, quality=3, reasons=("CLOCK_UNSYNCED",), clock="unsynced", boot="b", mono_ms=61_250
     )
     last.note(unsynced)
     shown = last.own()["cup.wind_speed"]
-    assert (shown["time"], shown["quality"], shown["reasons"]) == (
+    assert (shown.time, shown.quality, shown.reasons) == (
         "1970-01-01T00:00:01.000Z", 3, ("CLOCK_UNSYNCED",),
     )  # fmt: skip
     shown = last.own(1_795_246_000_007)["cup.wind_speed"]
-    assert (shown["time"], shown["quality"], shown["reasons"]) == ("2026-11-21T07:27:41.257Z", 1, ())
+    assert (shown.time, shown.quality, shown.reasons) == ("2026-11-21T07:27:41.257Z", 1, ())
     # Of a reading that says why it is suspect only the clock's reason goes; one in time stays.
-    last.note(replace(unsynced, reasons=("STUCK", "CLOCK_UNSYNCED")))
-    assert last.own(1_795_246_000_007)["cup.wind_speed"]["quality"] == 3
+    last.note(dataclasses.replace(unsynced, reasons=("STUCK", "CLOCK_UNSYNCED")))
+    assert last.own(1_795_246_000_007)["cup.wind_speed"].quality == 3
     last.note(READING)
     assert last.own(1_795_246_000_007) == last.own()
 
@@ -294,11 +252,11 @@ def test_the_forwarded_channels_read_last_are_kept_and_no_more() -> None:
     for seq, gateway in ((1, "mast-07"), (2, "mast-08")):
         for device in range(MOST_FORWARDED):
             last.note_forwarded(
-                replace(READING, gateway=gateway, channel=f"shed-{device}.temperature", seq=seq)
+                dataclasses.replace(READING, gateway=gateway, channel=f"shed-{device}.temperature", seq=seq)
             )
         assert len(last.forwarded()) == MOST_FORWARDED
     found = last.forwarded()["mast-08/shed-7.temperature"]
-    assert (found["seq"], found["source"]) == (2, "forwarded")
+    assert found.seq == 2
     assert (last.own(), last.recent()) == ({}, {})
     last.clear_forwarded()
     assert last.forwarded() == {}
@@ -310,20 +268,10 @@ def test_the_forwarded_channels_read_last_are_kept_and_no_more() -> None:
      (f"{socket.gethostname()}:8321", 200), (f"{socket.gethostname()}.local", 200),
      ("attacker.example:8321", 421), ("127.0.0.1.attacker.example", 421), ("[x", 421)],
 )  # fmt: skip
-def test_a_page_of_another_name_reads_nothing(host: str, code: int) -> None:
+def test_a_page_of_another_name_reads_nothing(client: Client, host: str, code: int) -> None:
     """An attacker's name that points to the loopback, with the documented tunnel open, is another origin."""
-    server = StatusServer("127.0.0.1", 0, StatusSource(lambda: STATUS))
-    server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    try:
-        connection.request("GET", "/api/status", headers={"Host": host})
-        answer = connection.getresponse()
-        body = answer.read()
-    finally:
-        connection.close()
-        server.stop()
-    assert answer.status == code
-    assert (b"localhost" in body) == (code == 421)
+    answer = client.ask("GET", "/api/status", Host=host)
+    assert (answer.status, "localhost" in answer.text) == (code, code == 421)
 
 
 def test_the_name_it_listens_as_is_its_own() -> None:

@@ -9,10 +9,9 @@ from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from cloud.wire.alert_records import AlertRecord
-from spark_jobs.alerting.crowd import CROWD, FLEET, FLEET_PER_HOUR, MOST, PER_HOUR, Crowds
 from spark_jobs.alerting.engine import Engine
 from spark_jobs.alerting.gateway_state import Sample
-from spark_jobs.alerting.notifications import Notifier
+from spark_jobs.alerting.notifications import CROWD, FLEET, FLEET_PER_HOUR, MOST, PER_HOUR, Crowds, Notifier
 from tests.support.rules import rules_of as rules
 
 S = 1_000_000
