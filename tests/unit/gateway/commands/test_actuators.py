@@ -1,8 +1,4 @@
-<<<<<<< O
-"""``fieldgate service relays --safe`` and the relays' lines of ``fieldgate status``."""
-=======
 """``fieldgate service relays --safe``."""
->>>>>>> T
 
 from __future__ import annotations
 
