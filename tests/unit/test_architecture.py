@@ -14,6 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway", "drivers", "buffer", "cloud", "spark_jobs")
 MOST_LINES = 700
+MOST_LINES_OF_A_ROOM = {
+    "gateway": 27_700,
+    "drivers": 8_250,
+    "buffer": 2_150,
+    "cloud": 20_200,
+    "spark_jobs": 12_500,
+}
+"""These are lowered when a room gets smaller, and not raised: what comes in makes room for itself."""
 MOST_ARGUMENTS = 7
 
 
@@ -51,6 +59,13 @@ def test_a_planted_upward_import_breaks_the_contract_of_its_layers(tmp_path: Pat
 def test_no_module_is_long() -> None:
     lengths = {str(each.relative_to(ROOT)): each.read_text().count("\n") for each in modules()}
     assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
+
+
+def test_no_room_grows() -> None:
+    lines = dict.fromkeys(PACKAGES, 0)
+    for each in modules():
+        lines[each.relative_to(ROOT).parts[0]] += each.read_text().count("\n")
+    assert not {room: count for room, count in lines.items() if count > MOST_LINES_OF_A_ROOM[room]}
 
 
 def arguments_of_constructor(node: ast.ClassDef) -> int:
