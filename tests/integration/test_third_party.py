@@ -125,7 +125,7 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
         "zigbee/hall": [(b'{"co2": 0}', "NO_SUCH_PATH"), (b'{"rh": "wet", "lux": []}', "NOT_A_NUMBER")],
         "zigbee/attic": [(b'{"rh": 0.5, "co2": "-"}', "NOT_A_NUMBER")],
     }
-    malformed = [(topic, payload) for topic, letters in bad.items() for payload, _ in letters]
+    malformed = [(topic, payload) for topic, expected in bad.items() for payload, _ in expected]
     good: list[tuple[str, bytes]] = []
     for count in range(COUNT):
         good += [
@@ -209,9 +209,13 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
     ]
     cups = readings(provisioned, device, "wind_speed")
     assert [(one.run, one.seq) for one in cups] == [("devicerun", count + 1) for count in range(COUNT)]
-    letters = (parse_dead_letter(found.value() or b"") for found in records(provisioned, [DEAD_LETTER_TOPIC]))
+    dead_letters = (
+        parse_dead_letter(found.value() or b"") for found in records(provisioned, [DEAD_LETTER_TOPIC])
+    )
     assert Counter(
-        (letter.source, letter.payload_bytes, letter.reason) for letter in letters if letter.gateway == name
+        (letter.source, letter.payload_bytes, letter.reason)
+        for letter in dead_letters
+        if letter.gateway == name
     ) == Counter(
         (topic, len(payload), reason) for topic, expected in bad.items() for payload, reason in expected
     )
