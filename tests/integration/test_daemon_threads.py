@@ -103,7 +103,8 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": f"127.0.0.1:{free_port}"}
     daemon = build(load(path, overrides), path, overrides)
     broken, whole = owner(daemon.gateway), getattr(owner(daemon.gateway), part)
-    setattr(broken, part, (BrokenProducer if part == "_producer" else broken_once)(daemon, whole))
+    replaced = BrokenProducer(daemon, whole) if part == "_producer" else broken_once(daemon, whole)
+    setattr(broken, part, replaced)
     # Whoever doesn't notice would run for ever.
     deadline = threading.Timer(120, daemon.gateway.life.stop.set)
     deadline.start()

@@ -26,16 +26,23 @@ WINDOW, DEVICES = 20, 2
 """Messages under way and readings of a request; devices of each protocol."""
 
 
-class Logger(threading.Thread):
-    """Publishes readings in a window, each again and again until its PUBACK has come."""
+class Device(threading.Thread):
+    """Sends so many readings, and notes which were acknowledged."""
 
     def __init__(self, name: str, port: int, count: int) -> None:
         super().__init__(name=name, daemon=True)
         self._port = port
         self._count = count
+        self.acknowledged: list[int] = []
+
+
+class Logger(Device):
+    """Publishes readings in a window, each again and again until its PUBACK has come."""
+
+    def __init__(self, name: str, port: int, count: int) -> None:
+        super().__init__(name, port, count)
         self._next = 1
         self._open: dict[int, int] = {}
-        self.acknowledged: list[int] = []
         self.connections = 0
 
     def run(self) -> None:
@@ -70,14 +77,8 @@ class Logger(threading.Thread):
         return publish(f"loggers/{self.name}", payload, seq % 60_000 + 1, repeated=again)
 
 
-class Poster(threading.Thread):
+class Poster(Device):
     """Posts batches one after the other, each until it is answered with 200."""
-
-    def __init__(self, name: str, port: int, count: int) -> None:
-        super().__init__(name=name, daemon=True)
-        self._port = port
-        self._count = count
-        self.acknowledged: list[int] = []
 
     def run(self) -> None:
         for begin in range(1, self._count + 1, WINDOW):
@@ -120,10 +121,12 @@ def test_what_was_acknowledged_is_in_kafka_across_kills_and_an_outage(
     )
     loggers = [Logger(unique_name("logger"), mqtt, count) for _ in range(DEVICES)]
     posters = [Poster(unique_name("poster"), http_port, count) for _ in range(DEVICES)]
+    kinds: tuple[Sequence[Device], ...] = (loggers, posters)
+    devices: list[Device] = [*loggers, *posters]
     mast = GatewayProcess(tmp_path, text, name, nowhere, mosquitto)
     try:
         mast.launch()
-        for each in (*loggers, *posters):
+        for each in devices:
             each.start()
         # Without Kafka, then with it; the last run ends in order.
         for kafka in servers:
@@ -132,12 +135,12 @@ def test_what_was_acknowledged_is_in_kafka_across_kills_and_an_outage(
             mast.launch()
             for _ in range(kills):
                 share = count * DEVICES // ((len(servers) + 1) * kills)
-                for kind in (loggers, posters):
+                for kind in kinds:
                     enough = min(acknowledged(kind) + share, count * DEVICES)
                     eventually(partial(acknowledged, kind), 300, until=partial(le, enough))
                 mast.kill()
                 mast.launch()
-        for each in (*loggers, *posters):
+        for each in devices:
             each.join(300)
             assert len(each.acknowledged) == count
         mast.delivered(300)
@@ -147,22 +150,19 @@ def test_what_was_acknowledged_is_in_kafka_across_kills_and_an_outage(
         assert mast.stop() == 0
     finally:
         mast.end()
-    found: dict[str, Counter[int]] = {each.name: Counter() for each in (*loggers, *posters)}
+    found: dict[str, Counter[int]] = {each.name: Counter() for each in devices}
     for message in records(provisioned, ["mqtt.wind_speed"]):
         reading = parse_reading(message.value() or b"")
         if reading.gateway in found:
             found[reading.gateway][reading.seq] += 1
-    missing = {
-        each.name: sorted(set(each.acknowledged) - set(found[each.name]))[:50]
-        for each in (*loggers, *posters)
-    }
+    missing = {each.name: sorted(set(each.acknowledged) - set(found[each.name]))[:50] for each in devices}
     assert missing == {name: [] for name in found}
     # Once for each identity that was acknowledged, and hardly more often where an answer was lost on its way.
     assert all(len(each) == count for each in found.values())
     assert all(logger.connections > len(servers) * kills // 2 for logger in loggers)
 
 
-def acknowledged(devices: Sequence[Logger | Poster]) -> int:
+def acknowledged(devices: Sequence[Device]) -> int:
     return sum(len(device.acknowledged) for device in devices)
 
 
