@@ -11,8 +11,13 @@ from xdist.workermanage import WorkerController
 _SPARK: Final = ("tests/spark/", "tests/integration/test_demo.py", "tests/integration/test_end_to_end")
 _WITH_SPARK: Final = 2
 """Processes that start Spark: on two cores a third one takes longer than it saves."""
-_FAULTS: Final = "tests/faults/"
-"""One scope: they share a broker of their own."""
+_TOGETHER: Final = (
+    # They share a broker of their own.
+    ("tests/faults/",),
+    # They share the package, which takes long to build.
+    ("tests/integration/test_debian_package.py", "tests/integration/test_installed_package.py"),
+)
+"""Files of one scope, which share a fixture."""
 _FIRST: Final = (
     "tests/spark/jobs/test_statistics_job.py",
     "tests/spark/test_job_faults.py",
@@ -40,7 +45,8 @@ class SparkOnTwo(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has
         self._with_spark: set[WorkerController] = set()
 
     def _split_scope(self, nodeid: str) -> str:
-        return _FAULTS if nodeid.startswith(_FAULTS) else nodeid.partition("::")[0]
+        scopes = (together[0] for together in _TOGETHER if nodeid.startswith(together))
+        return next(scopes, nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         wants_spark = node in self._with_spark or len(self._with_spark) < _WITH_SPARK

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,10 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from cloud.kafka.librdkafka import DEFAULTS
-from cloud.kafka.readers import KeyReader, Place
-from cloud.wire.command_records import Command, parse_result
+from cloud.wire.command_records import Command
 from cloud.wire.fields import format_time
-from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC, EVENTS_TOPIC
+from cloud.wire.reading_records import COMMANDS_TOPIC, EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.faults.kafka import HurtBroker, Kafka
 from tests.integration.test_commands import HEATER, results
@@ -114,29 +112,3 @@ def hurt(what: str, mast: GatewayProcess, broker: HurtBroker, kills: Counter[str
     elif what == "mosquitto":
         mast.mosquitto.kill()
         mast.mosquitto.start()
-
-
-def test_how_long_a_command_takes_there_and_back(
-    tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto,
-    report: Report, full: bool, mast_text: Callable[[str], str],
-) -> None:  # fmt: skip
-    if not full:
-        pytest.skip("a measurement")
-    name, took_ms = unique_name("mast"), []
-    producer = Producer({**DEFAULTS, "bootstrap.servers": cloud.direct})
-    with run_gateway(tmp_path, mast_text(name), name, cloud.direct, mosquitto) as mast:
-        eventually(lambda: mast.status()["commands"]["problem"] is None and mast.sampled())
-        reader = KeyReader(cloud.direct, {}, COMMAND_RESULTS_TOPIC, name.encode(), Place(None, None, 0))
-        for number in range(301):
-            sent = command(name, number)
-            begin_s = time.monotonic()
-            producer.produce(COMMANDS_TOPIC, key=sent.key, value=sent.to_json())
-            while (fetched := reader.read(1)) is None or parse_result(fetched.value).id != sent.id:
-                producer.poll(0)
-            # The first one waits for connections.
-            took_ms += [(time.monotonic() - begin_s) * 1000][:number]
-            assert parse_result(fetched.value).outcome == "done"
-        reader.close()
-        mast.stop()
-    cuts = statistics.quantiles(took_ms, n=100)
-    report(commands=len(took_ms), p50_ms=round(cuts[49]), p99_ms=round(cuts[98]))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from confluent_kafka import Producer
 from paho.mqtt import subscribe
 from paho.mqtt.client import Client
@@ -47,14 +46,13 @@ ALLOW = [
 ]  # fmt: skip
 
 
-def mast_config(name: str, *allow: str, **uplink: Any) -> str:
+def mast_config(name: str, *allow: str) -> str:
     return config_text(
         cup(),
         dht(),
         gateway={"id": name},
         actuator=[HEATER],
         commands={"allow": list(allow)},
-        uplink=uplink or None,
         outbox={"commit_interval_s": 0.2},
     )
 
@@ -176,18 +174,3 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
     assert {each.reason for each in found[None]} == {"MALFORMED"}
     listed = fieldgate("command", "list", name, "--bootstrap-servers", provisioned)
     assert f"{alerted.id} switch heater: done" in listed.stdout
-
-
-def test_on_a_metered_uplink_they_come_with_the_batches(
-    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path, full: bool
-) -> None:
-    if not full:
-        pytest.skip("another gateway")
-    name = unique_name("mast")
-    text = mast_config(name, *ALLOW, mode="metered", batch_s=4)
-    with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
-        eventually(lambda: mast.status()["confirmed"])
-        for number in range(2):
-            publish(provisioned, command(name, f"c{number}", "self-test"))
-            eventually(lambda: results(provisioned, name), until=lambda found: f"c{number}" in found)  # noqa: B023
-    assert {of[0].outcome for of in results(provisioned, name).values()} == {"done"}

@@ -91,22 +91,6 @@ def test_every_sampled_reading_is_in_kafka_after_a_clean_stop(
     assert (last_record["state"], last_record["last_seq"]) == ("stopped", record["last_seq"])
 
 
-def test_a_mosquitto_that_is_killed_and_comes_back_empty_changes_nothing(
-    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
-) -> None:
-    with gateway(tmp_path, provisioned, mosquitto) as mast:
-        eventually(mast.sampled, until=lambda sampled: sampled > 100)
-        mosquitto.kill()
-        mast.sample(100)
-        mosquitto.start()
-        eventually(lambda: mast.status()["mqtt_connected"])
-        mast.sample(100)
-        assert mast.stop() == 0
-        record = mast.run_record()
-    missing = expected(record["last_seq"]) - set(identities(provisioned, mast.id))
-    assert missing == waiting(tmp_path, mast.id)
-
-
 def test_a_killed_run_is_closed_by_the_next_one(
     provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
 ) -> None:
@@ -138,15 +122,6 @@ def test_without_mosquitto_readings_reach_kafka_all_the_same(
         assert mast.status()["mqtt_connected"] is False
         assert mast.stop() == 0
     assert len(identities(provisioned, mast.id)) > 100
-
-
-def test_a_broken_config_is_refused_with_its_place(tmp_path: Path) -> None:
-    config = tmp_path / "gateway.toml"
-    config.write_text('[gateway]\nid = "Mast 7"\n[board]\nkind = "simulated"\n[outbox]\npath = "outbox.db"\n')
-    done = fieldgate("run", "-c", config)
-    assert done.returncode == 1
-    assert f"{config}:2: gateway.id" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_with_wrong_properties_of_librdkafka_it_samples_stores_and_says_why_nothing_is_sent(

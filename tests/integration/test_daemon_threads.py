@@ -20,6 +20,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
 from gateway.daemon.build import build
 from gateway.daemon.daemon import Daemon
+from gateway.daemon.gateway import Gateway
 from tests.support.config import config_text, cup
 from tests.support.outbox import in_outbox
 
@@ -64,29 +65,6 @@ class BrokenProducer:
         return getattr(self._producer, name)
 
 
-def break_mqtt(daemon: Daemon) -> None:
-    session = daemon.gateway.session
-    session.read = broken_once(daemon, session.read)  # type: ignore[method-assign]
-
-
-def break_live(daemon: Daemon) -> None:
-    daemon.gateway.kafka.live._producer = BrokenProducer(daemon, daemon.gateway.kafka.live._producer)  # type: ignore[assignment]
-
-
-def break_backlog(daemon: Daemon) -> None:
-    daemon.gateway.kafka.backlog._producer = BrokenProducer(daemon, daemon.gateway.kafka.backlog._producer)  # type: ignore[assignment]
-
-
-def break_forwarder(daemon: Daemon) -> None:
-    forwarder = daemon.gateway.forwarder
-    forwarder._settle = broken_once(daemon, forwarder._settle)  # type: ignore[method-assign]
-
-
-def break_outbox_writer(daemon: Daemon) -> None:
-    outbox = daemon.gateway.forwarder.outbox._outbox
-    outbox.size_bytes = broken_once(daemon, outbox.size_bytes)  # type: ignore[method-assign]
-
-
 @pytest.fixture
 def signals() -> Iterator[None]:
     """The daemon takes the signals; pytest gets them back."""
@@ -99,12 +77,19 @@ def signals() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
-    "break_part",
-    [break_mqtt, break_live, break_backlog, break_forwarder, break_outbox_writer],
+    ("owner", "part"),
+    [
+        (lambda gateway: gateway.session, "read"),
+        (lambda gateway: gateway.kafka.live, "_producer"),
+        (lambda gateway: gateway.kafka.backlog, "_producer"),
+        (lambda gateway: gateway.forwarder, "_settle"),
+        (lambda gateway: gateway.forwarder.outbox._outbox, "size_bytes"),
+    ],
     ids=["mqtt", "live sink", "backlog sink", "forwarder", "outbox writer"],
 )
 def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
-    break_part: Callable[[Daemon], None],
+    owner: Callable[[Gateway], Any],
+    part: str,
     mosquitto: LocalMosquitto,
     free_port: int,
     tmp_path: Path,
@@ -117,7 +102,9 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     path.write_text(CONFIG)
     overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": f"127.0.0.1:{free_port}"}
     daemon = build(load(path, overrides), path, overrides)
-    break_part(daemon)
+    broken, whole = owner(daemon.gateway), getattr(owner(daemon.gateway), part)
+    replaced = BrokenProducer(daemon, whole) if part == "_producer" else broken_once(daemon, whole)
+    setattr(broken, part, replaced)
     # Whoever doesn't notice would run for ever.
     deadline = threading.Timer(120, daemon.gateway.life.stop.set)
     deadline.start()

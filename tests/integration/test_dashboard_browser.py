@@ -86,8 +86,8 @@ def served(lake: Path, log: Path, *options: str) -> Iterator[str]:
             process.terminate()
             process.wait(20)
     # However long it is away, it is logged once.
-    said, address = sorted(log.read_text().splitlines())
-    assert said.startswith("event=live.stands_still error=no answer from Kafka at 127.0.0.1:")
+    problem, address = sorted(log.read_text().splitlines())
+    assert problem.startswith("event=live.stands_still error=no answer from Kafka at 127.0.0.1:")
     assert address == f"http://127.0.0.1:{port}/"
 
 
@@ -182,7 +182,7 @@ def test_each_chart_exports_what_it_shows(chromium: Chromium, url: str) -> None:
     cards = "[...document.querySelectorAll('.card')].filter(each => each.querySelector('.chart'))"
     named = "each => [each.querySelector('.title').textContent, each.querySelector('a[download]').href]"
     files = {name: get(address)[0] for name, address in page.run(f"{cards}.map({named})")}
-    # These masts have no rain gauge; that is said in both places.
+    # These masts have no rain gauge; both places show that.
     assert files == dict.fromkeys(files, 200) | {"Rain": 404}
     assert len(files) == 12
     page.run(
@@ -196,11 +196,13 @@ def test_each_chart_exports_what_it_shows(chromium: Chromium, url: str) -> None:
     rose = "mast-01-Wind-rose_2026-11-19_2026-11-21.png"
     assert rose in [name for name, _ in saved]
     assert len({name for name, _ in saved}) == 11
-    said = page.run("[...document.querySelectorAll('.chart')].map(each => each.ariaLabel)")
-    assert "mast-01: Wind rose. cup-50m-a.wind_speed, vane-48m.wind_direction, 16 sectors. " in " ".join(said)
-    assert sum("2026-11-19 00:00 to 2026-11-21 00:00 UTC" in each for each in said) == 11
+    labels = page.run("[...document.querySelectorAll('.chart')].map(each => each.ariaLabel)")
+    assert "mast-01: Wind rose. cup-50m-a.wind_speed, vane-48m.wind_direction, 16 sectors. " in " ".join(
+        labels
+    )
+    assert sum("2026-11-19 00:00 to 2026-11-21 00:00 UTC" in each for each in labels) == 11
     figures = ("Prevailing sector", "Weibull A", "Exponent α", "percentile", "kWh/m² in", "of 12 channels")
-    assert [sum(part in each for each in said) for part in figures] == [1] * len(figures)
+    assert [sum(part in each for each in labels) for part in figures] == [1] * len(figures)
     assert {data[:22] for _, data in saved} == {"data:image/png;base64,"}
     looks_well(page, url)
 

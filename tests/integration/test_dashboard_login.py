@@ -20,6 +20,7 @@ import pytest
 
 from cloud.local.process import free_port
 from tests.support.browser import Chromium
+from tests.support.certificates import self_signed
 from tests.support.fleet_lake import write_fleet
 from tests.support.servers import eventually
 
@@ -42,25 +43,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f'[lake]\npath = "lake"\n\n[dashboard.users.olga]\n{line}\n'
         f'[dashboard.users.anna]\ngateways = ["*-02", "elsewhere"]\n{line}'
     )
-    openssl = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
-    )
-    subprocess.run(
-        (
-            *openssl.split(),
-            "-keyout",
-            "pages.key",
-            "-out",
-            "pages.pem",
-            "-addext",
-            "subjectAltName=DNS:localhost",
-        ),
-        cwd=root,
-        check=True,
-        capture_output=True,
-    )
+    certificate, key = self_signed(root)
     text = (root / "cloud.toml").read_text()
-    (root / "tls.toml").write_text(f'{text}\n[dashboard]\ncertificate = "pages.pem"\nkey = "pages.key"\n')
+    (root / "tls.toml").write_text(f'{text}\n[dashboard]\ncertificate = "{certificate}"\nkey = "{key}"\n')
     return root
 
 
@@ -125,27 +110,27 @@ class Visitor:
 
 
 def test_nothing_is_shown_without_a_login(port: int) -> None:
-    stranger = Visitor(port)
-    led = stranger.ask("/mast/mast-01?channel=a&from=2026-11-20")
+    unknown = Visitor(port)
+    led = unknown.ask("/mast/mast-01?channel=a&from=2026-11-20")
     assert (led.status, led.headers["Location"]) == (
         303,
         "/login?to=/mast/mast-01%3Fchannel%3Da%26from%3D2026-11-20",
     )
-    assert stranger.ask("/login").status == 200
-    assert stranger.ask("/csv/fleet").status == 401
-    assert stranger.ask("/logout", {}).status == 401
-    assert stranger.ask("/healthz").text == "ok\n"
-    assert stranger.ask("/openapi.json").status in (303, 404)
+    assert unknown.ask("/login").status == 200
+    assert unknown.ask("/csv/fleet").status == 401
+    assert unknown.ask("/logout", {}).status == 401
+    assert unknown.ask("/healthz").text == "ok\n"
+    assert unknown.ask("/openapi.json").status in (303, 404)
     upgrade = {
         "Upgrade": "websocket",
         "Connection": "Upgrade",
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     }
-    assert stranger.ask("/_nicegui_ws/socket.io/?EIO=4&transport=websocket", **upgrade).status == 403
-    assert stranger.ask("/_nicegui_ws/socket.io/?EIO=4&transport=polling").status == 401
-    stranger.cookie = "fieldgate_session=" + 43 * "A"
-    assert stranger.ask("/csv/fleet").status == 401
+    assert unknown.ask("/_nicegui_ws/socket.io/?EIO=4&transport=websocket", **upgrade).status == 403
+    assert unknown.ask("/_nicegui_ws/socket.io/?EIO=4&transport=polling").status == 401
+    unknown.cookie = "fieldgate_session=" + 43 * "A"
+    assert unknown.ask("/csv/fleet").status == 401
 
 
 def test_each_user_has_the_masts_that_are_named(port: int) -> None:
@@ -176,44 +161,32 @@ def test_each_user_has_the_masts_that_are_named(port: int) -> None:
     assert anna.ask("/csv/fleet").status == 401
 
 
-def test_only_a_proxy_that_is_named_says_whose_guess_it_is(place: Path) -> None:
-    def guess(visitor: Visitor, forwarded: str, password: str = "wrong") -> int:  # noqa: S107 - no password
-        form = {"user": "olga", "password": password}
-        return visitor.ask("/login", form, **{"X-Forwarded-For": forwarded}).status
+def guess(visitor: Visitor, forwarded: str, user: str = "olga", password: str = "wrong") -> Answer:  # noqa: S107
+    """Logs in through a proxy, or as if there were one."""
+    return visitor.ask("/login", {"user": user, "password": password}, **{"X-Forwarded-For": forwarded})
 
-    with served(place, "cloud.toml", "127.0.0.1") as port:
-        found = [guess(Visitor(port), f"198.51.100.{number}") for number in range(10)]
-        assert found == [403] * 5 + [429] * 5
+
+def test_a_proxy_that_is_named_says_whose_guess_it_is_and_guesses_at_once_dont_queue_up(place: Path) -> None:
     text = (place / "cloud.toml").read_text()
     (place / "proxy.toml").write_text(f'{text}\n[dashboard]\nproxies = ["127.0.0.1", "192.0.2.0/24"]\n')
-    with served(place, "proxy.toml", "127.0.0.1") as port:
+    with served(place, "proxy.toml", "127.0.0.1") as port, ThreadPoolExecutor(80) as pool:
         # What the client itself writes stands before what the proxies add.
         chain = [f"203.0.113.{number}, 198.51.100.1, 192.0.2.9" for number in range(10)]
-        assert [guess(Visitor(port), each) for each in chain] == [403] * 5 + [429] * 5
-        assert guess(Visitor(port), "198.51.100.2", PASSWORD) == 303
-    (place / "all.toml").write_text(f'{text}\n[dashboard]\nproxies = ["*"]\n')
-    command = (sys.executable, "-m", "gateway.cli", "dashboard", "--cloud", str(place / "all.toml"))
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
-    assert "dashboard.proxies.0: must be an address or a network" in refused.stderr
+        assert [guess(Visitor(port), each).status for each in chain] == [403] * 5 + [429] * 5
+        assert guess(Visitor(port), "198.51.100.2", password=PASSWORD).status == 303
 
-
-def test_guesses_of_many_addresses_at_once_dont_queue_up(place: Path) -> None:
-    text = (place / "cloud.toml").read_text()
-    (place / "crowd.toml").write_text(f'{text}\n[dashboard]\nproxies = ["127.0.0.1"]\n')
-    with served(place, "crowd.toml", "127.0.0.1") as port, ThreadPoolExecutor(80) as pool:
-
-        def guess(number: int, password: str = "wrong") -> Answer:  # noqa: S107 - no password
-            form = {"user": "olga", "password": password}
-            return Visitor(port).ask("/login", form, **{"X-Forwarded-For": f"198.51.100.{number}"})
-
-        found = list(pool.map(guess, range(80)))
+        crowd = [f"203.0.113.{number}" for number in range(80)]
+        found = list(pool.map(lambda address: guess(Visitor(port), address), crowd))
         assert Counter(each.status for each in found).keys() == {403, 429}
         refused = [each for each in found if each.status == 429]
-        assert refused
         assert {each.headers["Retry-After"] for each in refused} == {"2"}
         assert "Too many logins at once" in refused[0].text
-        assert guess(200, PASSWORD).status == 303
+        assert guess(Visitor(port), "198.51.100.3", password=PASSWORD).status == 303
+    (place / "all.toml").write_text(f'{text}\n[dashboard]\nproxies = ["*"]\n')
+    command = (sys.executable, "-m", "gateway.cli", "dashboard", "--cloud", str(place / "all.toml"))
+    refusal = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refusal.returncode == 1
+    assert "dashboard.proxies.0: must be an address or a network" in refusal.stderr
 
 
 def test_a_login_leads_to_no_other_site(port: int) -> None:
@@ -223,16 +196,17 @@ def test_a_login_leads_to_no_other_site(port: int) -> None:
 
 
 def test_over_tls_on_every_interface_and_guessing_is_slowed(place: Path) -> None:
-    tls = ssl.create_default_context(cafile=place / "pages.pem")
+    tls = ssl.create_default_context(cafile=place / "certificate.pem")
     with served(place, "tls.toml", "0.0.0.0") as found:  # noqa: S104
         visitor = Visitor(found, tls)
         assert "Secure" in visitor.log_in("olga").headers["Set-Cookie"]
         assert visitor.ask("/csv/fleet").status == 200
         guesser = Visitor(found, tls)
-        for user in ("olga", "nobody", "olga", "olga", "olga"):
-            wrong = guesser.log_in(user, "a wrong one")
+        # Without a proxy that is named, what a client says of its address counts for nothing.
+        for number, user in enumerate(("olga", "nobody", "olga", "olga", "olga")):
+            wrong = guess(guesser, f"198.51.100.{number}", user)
             assert (wrong.status, "No such user, or another password." in wrong.text) == (403, True)
-        slowed = guesser.log_in("olga")
+        slowed = guess(guesser, "198.51.100.9", password=PASSWORD)
         assert (slowed.status, slowed.headers["Set-Cookie"]) == (429, None)
         # Who is in already stays in.
         assert visitor.ask("/csv/fleet").status == 200

@@ -19,9 +19,6 @@ from tests.support.debian_package import EPOCH, ROOT, build
 LIBRARY = "usr/lib/fieldgate"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-# One worker builds it.
-pytestmark = pytest.mark.xdist_group("debian-package")
-
 
 def field(package: Path, name: str) -> str:
     return subprocess.run(

@@ -65,10 +65,8 @@ def test_without_jars_it_ends_at_once_with_the_remedy(tmp_path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Signals, full: bool) -> None:
-    if number is signal.SIGTERM and not full:
-        pytest.skip("only with --full: takes the same way as SIGINT")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Signals) -> None:
     with running_demo(tmp_path, "-c", str(config), "--set", "gateway.id=ended") as demo:
         started = psutil.Process(demo.process.pid)
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from cloud.kafka.librdkafka import DEFAULTS
 from cloud.wire.reading_records import EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
-from tests.integration.test_commands import subscribed
+from tests.integration.test_commands import command, publish, results, subscribed
 from tests.support.config import config_text, cup
 from tests.support.mast import GatewayProcess, records, run_gateway
 from tests.support.servers import eventually, unique_name
@@ -105,7 +105,7 @@ def test_a_new_one_begins_at_the_end_and_a_reload_takes_one_over(
         eventually(lambda: payloads, until=lambda found: found == [b"after"])
 
 
-def test_on_a_metered_uplink_they_come_with_the_batches(
+def test_on_a_metered_uplink_records_and_commands_come_with_the_batches(
     provisioned: str, kafka_topic: Callable[..., str], mosquitto: LocalMosquitto, tmp_path: Path, full: bool
 ) -> None:
     if not full:
@@ -115,14 +115,20 @@ def test_on_a_metered_uplink_they_come_with_the_batches(
         cup(),
         gateway={"id": name},
         downlink=[{"topic": topic, "mqtt_topic": "set/{key}", "begin": "earliest"}],
+        commands={"allow": ["self-test"]},
         uplink={"mode": "metered", "batch_s": 4},
         outbox={"commit_interval_s": 0.2},
     )
     send(provisioned, topic, [("a", b"1"), ("b", b"2")])
     with (
         subscribed(mosquitto, "set/#") as payloads,
-        run_gateway(tmp_path, config, name, provisioned, mosquitto),
+        run_gateway(tmp_path, config, name, provisioned, mosquitto) as mast,
     ):
         eventually(lambda: set(payloads), until=lambda found: found == {b"1", b"2"})
+        eventually(lambda: mast.status()["confirmed"])
         send(provisioned, topic, [("a", b"3")])
+        for number in range(2):
+            publish(provisioned, command(name, f"c{number}", "self-test"))
+            eventually(lambda: results(provisioned, name), until=lambda found: f"c{number}" in found)  # noqa: B023
         eventually(lambda: set(payloads), 120, until=lambda found: found == {b"1", b"2", b"3"})
+    assert {of[0].outcome for of in results(provisioned, name).values()} == {"done"}

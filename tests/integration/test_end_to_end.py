@@ -83,17 +83,6 @@ def assert_close(found: pd.Series[float], expected: pd.Series[float], limit: flo
     assert worst <= limit, f"{what} is off by {worst}"
 
 
-@pytest.mark.parametrize(("source", "seconds"), [("generated", 300), (REAL_FILE, 1200)])
-def test_statistics_are_those_of_the_file(tmp_path: Path, source: str, seconds: int, full: bool) -> None:
-    if not full:
-        pytest.skip("only with --full: the outage's test compares the same")
-    config = nrg_config(tmp_path, source, seconds)
-    with running_demo(tmp_path, "-c", str(config), "--interval", "1m") as demo:
-        result = demo.result(500)
-        check_counts(result, seconds)
-        check_statistics(demo, tmp_path / "mast_1s.csv")
-
-
 @pytest.mark.parametrize(
     ("source", "seconds", "speed", "outage_s"), [("generated", 300, 20, 5), (REAL_FILE, 1200, 40, 15)]
 )

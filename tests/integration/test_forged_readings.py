@@ -31,62 +31,28 @@ FORGED = replace(
 )  # fmt: skip
 
 
-def test_a_device_forges_no_reading_of_the_masts(tmp_path: Path, nowhere: str) -> None:
-    rights = tmp_path / "acl"
-    rights.write_text("user mast\ntopic readwrite #\nuser logger\ntopic write loggers/#\n")
-    with LocalMosquitto(tmp_path / "mosquitto", settings=f"acl_file {rights}\n") as mosquitto:
-
-        def send(topic: str, payload: bytes, user: str = "logger") -> None:
-            publish.single(
-                topic, payload, 1, hostname=mosquitto.host, port=mosquitto.port, auth={"username": user}
-            )
-
-        text = config_text(
-            baro(),
-            mqtt={"username": "mast"},
-            http={"listen": "127.0.0.1:0"},
-            forward=[{"filter": "loggers/#"}],
-        )
-        with run_gateway(tmp_path, text, ID, nowhere, mosquitto) as gateway:
-            status = eventually(gateway.status, 30, until=lambda found: bool(found["mqtt_connected"]))
-            before = status["dead_letters"]
-            sent = [replace(FORGED, value=12.0 + at) for at in range(3)]
-            own = replace(FORGED, run=status["run"])
-            other = replace(FORGED, gateway="logger-3", value=20.0)
-            send("loggers/1", encode_reading(sent[0]))
-            send(f"loggers/{ID}/baro/pressure", encode_reading(sent[1]))
-            send("loggers/1", encode_reading(own))
-            # Its own of an earlier run: the broker has kept it for the gateway.
-            earlier = replace(FORGED, run="theearlierun", value=80.0)
-            send(f"fieldgate/{ID}/baro/pressure", encode_reading(earlier), "mast")
-            # Its topic, and a channel that isn't the topic's.
-            send(f"fieldgate/{ID}/else/pressure", encode_reading(sent[2]), "mast")
-            send("loggers/logger-3/1", encode_reading(other))
-            eventually(gateway.status, 30, until=lambda found: found["dead_letters"] >= before + 4)
-            port = gateway.status()["http"]["port"]
-            with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
-                body = encode_reading(sent[0])
-                connection.request("POST", "/v1/readings", body, {"Content-Type": "application/json"})
-                answered = connection.getresponse().read()
-            assert b"FORGED" in answered
-            assert gateway.stop() == 0
-            with OutboxReader(gateway.outbox) as reader:
-                stored = [from_bytes(each) for _, each in reader.records()]
-    letters = [parse_dead_letter(each.value) for each in stored if each.topic == DEAD_LETTER_TOPIC]
-    refused_payloads = [each.payload for each in letters if each.reason == "FORGED"]
-    assert sorted(refused_payloads) == sorted(map(encode_reading, (*sent, own)))
-    readings = [parse_reading(each.value) for each in stored if each.topic == "mqtt.pressure"]
-    assert [each for each in readings if each.run == FORGED.run and each.gateway == ID] == []
-    assert {earlier, other} <= {each for each in readings if each.run != status["run"]}
+RIGHTS = "user mast\ntopic readwrite #\nuser logger\ntopic write loggers/#\n"
 
 
-def test_a_device_forges_no_reading_of_another_device(tmp_path: Path, nowhere: str) -> None:
+def test_a_device_forges_no_reading_of_the_masts_nor_of_another_device(tmp_path: Path, nowhere: str) -> None:
     """By the access that ``provision mosquitto`` writes, and by what the gateway makes of topics."""
     rights = tmp_path / "acl"
-    rights.write_text(
-        access([Device.parse("soil"), Device.parse("logger-3")]) + "user mast\ntopic readwrite #\n"
+    rights.write_text(access([Device.parse("soil"), Device.parse("logger-3")]) + RIGHTS)
+    text = config_text(
+        baro(),
+        mqtt={"username": "mast"},
+        http={"listen": "127.0.0.1:0"},
+        forward=[{"filter": "loggers/#"}, {"filter": "devices/#"}],
     )
-    with LocalMosquitto(tmp_path / "mosquitto", settings=f"acl_file {rights}\n") as mosquitto:
+    sent = [replace(FORGED, value=12.0 + at) for at in range(3)]
+    # A run of the gateway's own: the broker has kept its reading for the gateway.
+    earlier = replace(FORGED, run="theearlierun", value=80.0)
+    others = [replace(FORGED, gateway="logger-3", value=20.0 + at) for at in range(2)]
+    foreign = [replace(FORGED, gateway="logger-3", value=30.0 + at) for at in range(3)]
+    with (
+        LocalMosquitto(tmp_path / "mosquitto", settings=f"acl_file {rights}\n") as mosquitto,
+        run_gateway(tmp_path, text, ID, nowhere, mosquitto) as gateway,
+    ):
 
         def send(user: str, topic: str, reading: Reading) -> None:
             publish.single(
@@ -94,24 +60,38 @@ def test_a_device_forges_no_reading_of_another_device(tmp_path: Path, nowhere: s
                 auth={"username": user},
             )  # fmt: skip
 
-        text = config_text(baro(), mqtt={"username": "mast"}, forward=[{"filter": "devices/#"}])
-        with run_gateway(tmp_path, text, ID, nowhere, mosquitto) as gateway:
-            eventually(gateway.status, 30, until=lambda found: bool(found["mqtt_connected"]))
-            before = gateway.status()["dead_letters"]
-            anothers = [replace(FORGED, gateway="logger-3", value=30.0 + at) for at in range(3)]
-            own = replace(FORGED, gateway="logger-3", value=40.0)
-            # To the other's topic, which the broker refuses; and in the other's name to topics of its own.
-            send("soil", "devices/logger-3/1", anothers[0])
-            send("soil", "devices/soil/1", anothers[1])
-            send("soil", "devices/soil/logger-3", anothers[2])
-            send("logger-3", "devices/logger-3/1", own)
-            eventually(gateway.status, 30, until=lambda found: found["dead_letters"] >= before + 2)
-            assert gateway.stop() == 0
-            with OutboxReader(gateway.outbox) as reader:
-                stored = [from_bytes(each) for _, each in reader.records()]
-    letters = [parse_dead_letter(each.value) for each in stored if each.topic == DEAD_LETTER_TOPIC]
-    assert [each.payload for each in letters if each.reason == "FOREIGN"] == [
-        *map(encode_reading, anothers[1:])
-    ]
+        status = eventually(gateway.status, until=lambda found: bool(found["mqtt_connected"]))
+        own = replace(FORGED, run=status["run"])
+        send("logger", "loggers/1", sent[0])
+        send("logger", f"loggers/{ID}/baro/pressure", sent[1])
+        send("logger", "loggers/1", own)
+        send("mast", f"fieldgate/{ID}/baro/pressure", earlier)
+        # Its topic, and a channel that isn't the topic's.
+        send("mast", f"fieldgate/{ID}/else/pressure", sent[2])
+        send("logger", "loggers/logger-3/1", others[0])
+        # To the other's topic, which the broker refuses; and in the other's name to topics of its own.
+        send("soil", "devices/logger-3/1", foreign[0])
+        send("soil", "devices/soil/1", foreign[1])
+        send("soil", "devices/soil/logger-3", foreign[2])
+        send("logger-3", "devices/logger-3/1", others[1])
+        eventually(
+            gateway.status, 30, until=lambda found: found["dead_letters"] >= status["dead_letters"] + 6
+        )
+        with closing(HTTPConnection("127.0.0.1", gateway.status()["http"]["port"], timeout=30)) as connection:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/v1/readings", encode_reading(sent[0]), headers)
+            assert b"FORGED" in connection.getresponse().read()
+        assert gateway.stop() == 0
+        with OutboxReader(gateway.outbox) as reader:
+            stored = [from_bytes(each) for _, each in reader.records()]
+    dead_letters = [parse_dead_letter(each.value) for each in stored if each.topic == DEAD_LETTER_TOPIC]
+    refused = {
+        reason: sorted(each.payload for each in dead_letters if each.reason == reason)
+        for reason in ("FORGED", "FOREIGN")
+    }
+    assert refused["FORGED"] == sorted(map(encode_reading, (*sent, own)))
+    assert refused["FOREIGN"] == sorted(map(encode_reading, foreign[1:]))
     readings = [parse_reading(each.value) for each in stored if each.topic == "mqtt.pressure"]
-    assert [each for each in readings if each.gateway == "logger-3"] == [own]
+    assert [each for each in readings if each.run == FORGED.run and each.gateway == ID] == []
+    assert [each for each in readings if each.gateway == "logger-3"] == others
+    assert earlier in readings

@@ -116,8 +116,10 @@ def test_each_message_ends_in_its_topic_and_the_accounts_balance(
     assert raw.key() == b"pump"
     assert b'"level":0.50' in (raw.value() or b"")
 
-    letters = [parse_dead_letter(each.value() or b"") for each in records(provisioned, [DEAD_LETTER_TOPIC])]
-    ours = [letter for letter in letters if letter.gateway == name]
+    dead_letters = [
+        parse_dead_letter(each.value() or b"") for each in records(provisioned, [DEAD_LETTER_TOPIC])
+    ]
+    ours = [letter for letter in dead_letters if letter.gateway == name]
     assert sorted((letter.source, letter.reason) for letter in ours) == sorted(
         (source, reason) for (source, _), reason in bad.items()
     )

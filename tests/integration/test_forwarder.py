@@ -14,7 +14,6 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.kafka.producer import KafkaSink
-from cloud.kafka.provision import provision_topics
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import Reading, encode_reading, parse_dead_letter, parse_reading
 from gateway.clock.system_clock import SystemClock
@@ -170,58 +169,26 @@ def test_what_is_refused_reaches_the_dead_letters(
         arrive(station.forwarder, "sensors/x", b"\x00" * 2_000_000, Ack(1, 2))
         eventually(lambda: len(station.acks), until=lambda acks: acks == 2)
         station.deliver()
-    letters = [
-        parse_dead_letter(found.value() or b"") for found in records(kafka.bootstrap_servers, dead_letters)
+    found = [
+        parse_dead_letter(each.value() or b"") for each in records(kafka.bootstrap_servers, dead_letters)
     ]
-    assert sorted((letter.reason, letter.payload_bytes) for letter in letters) == [
+    assert sorted((letter.reason, letter.payload_bytes) for letter in found) == [
         ("NOT_JSON", 8),
         ("TOO_LARGE", 2_000_000),
     ]
 
 
-def test_an_outage_is_stored_and_drained_and_everything_is_there_once(tmp_path: Path, full: bool) -> None:
-    if not full:
-        pytest.skip("only with --full: test_kafka_faults.py has the same of a whole gateway")
-    topic = "mqtt.wind_speed"
-    with LocalBroker(tmp_path / "kafka") as kafka:
-        provision_topics(kafka.bootstrap_servers, partitions=1, replication=1)
-        with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
-            station.warm_up()
-            station.receive(range(2, 101))
-            eventually(lambda: len(station.acks), until=lambda acks: acks == 100)
-            station.deliver()
-            kafka.stop()
-            station.receive(range(101, 1201))
-            # PUBACKed because it is on disk: Kafka is away.
-            eventually(lambda: len(station.acks), until=lambda acks: acks == 1200)
-            assert station.forwarder.uplink == "spilling"
-            assert station.forwarder.outbox.records == 1100
-            kafka.start()
-            eventually(lambda: station.forwarder.uplink, until=lambda uplink: uplink == "healthy")
-            station.receive(range(1201, 1301))
-            eventually(lambda: len(station.acks), until=lambda acks: acks == 1300)
-            station.deliver()
-        # The wire may repeat after a fault; nothing may be missing.
-        assert set(seqs(records(kafka.bootstrap_servers, topic))) == set(range(1, 1301))
-
-
-def test_stopping_without_kafka_leaves_everything_in_the_outbox(tmp_path: Path, free_port: int) -> None:
-    path = tmp_path / "outbox.db"
-    with running(f"127.0.0.1:{free_port}", "mqtt.wind_speed", path) as station:
+def test_a_stop_without_kafka_leaves_everything_in_the_outbox_and_the_next_start_sends_it(
+    kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, free_port: int
+) -> None:
+    topic, path = kafka_topic(), tmp_path / "outbox.db"
+    with running(f"127.0.0.1:{free_port}", topic, path) as station:
         station.receive(range(1, 51))
     assert len(station.acks) == 50
     outbox = SqliteOutbox(path)
     rows = outbox.peek(0, 1000, 1 << 20)
     outbox.close()
     assert [parse_reading(from_bytes(stored).value).seq for _, stored in rows] == list(range(1, 51))
-
-
-def test_the_next_start_sends_what_the_last_one_left(
-    kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, free_port: int
-) -> None:
-    topic, path = kafka_topic(), tmp_path / "outbox.db"
-    with running(f"127.0.0.1:{free_port}", topic, path) as station:
-        station.receive(range(1, 51))
     with running(kafka.bootstrap_servers, topic, path) as station:
         eventually(lambda: station.forwarder.outbox.records, until=lambda left: left == 0)
     assert seqs(records(kafka.bootstrap_servers, topic)) == dict.fromkeys(range(1, 51), 1)

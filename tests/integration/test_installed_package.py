@@ -9,9 +9,6 @@ import pytest
 
 from tests.support.installed_package import InstalledPackage
 
-# One worker builds the package.
-pytestmark = pytest.mark.xdist_group("debian-package")
-
 PI = {
     "/proc/device-tree/model": "Raspberry Pi 3 Model B Rev 1.2\0",
     "/proc/device-tree/compatible": "raspberrypi,3-model-b\0brcm,bcm2837\0",

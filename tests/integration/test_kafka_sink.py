@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from confluent_kafka import KafkaError
 from cloud.errors import Undelivered
 from cloud.kafka.producer import KafkaSink
 from gateway.ports import Record
+from tests.support.certificates import self_signed
 from tests.support.refusing_kafka import librdkafka
 from tests.support.servers import eventually
 
@@ -121,12 +121,7 @@ def test_until_a_new_producer_can_be_made_nothing_is_taken_and_nothing_forgotten
     make_sink: MakeSink, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A certificate that is being replaced: for a while no producer can be made."""
-    authority, aside = tmp_path / "ca.pem", tmp_path / "ca.aside"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test",
-         "-keyout", str(tmp_path / "key.pem"), "-out", str(authority)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    (authority, _), aside = self_signed(tmp_path), tmp_path / "aside.pem"
     # No mock broker: it would have librdkafka leave certificates alone.
     sink = make_sink({"security.protocol": "ssl", "ssl.ca.location": str(authority), BROKERS: "0"})
     outcomes = Outcomes(sink)

@@ -312,7 +312,8 @@ def test_doing_it_again_changes_nothing_and_what_differs_is_shown(
     again = ["provision", "users", "--cloud", "cloud.toml"]
     assert main(again) == 0
     capsys.readouterr()
-    assert main(["provision", "gateway", GATEWAY, "--cloud", "cloud.toml", "-c", "mast-07.toml"]) == 0
+    gateway = ["provision", "gateway", GATEWAY, "--cloud", "cloud.toml"]
+    assert main([*gateway, "-c", "mast-07.toml"]) == 0
     assert capsys.readouterr().out == "keeps its password  mast-07: --rotate makes another\n"
     broker.allow("anna", AclOperation.WRITE, topic="elsewhere")
     config = Path("cloud.toml").read_text()
@@ -340,21 +341,7 @@ ssl.truststore.location={olga["ssl.ca.location"]}
     )
     assert "producer_byte_rate=32768" in described
     assert (place / "mast-07.access.toml").stat().st_mode & 0o777 == 0o600
-    assert (
-        main(
-            [
-                "provision",
-                "gateway",
-                GATEWAY,
-                "--cloud",
-                "cloud.toml",
-                "--rotate",
-                "-o",
-                "mast-07.access.toml",
-            ]
-        )
-        == 1
-    )
+    assert main([*gateway, "--rotate", "-o", "mast-07.access.toml"]) == 1
     assert "mast-07.access.toml: File exists" in capsys.readouterr().err
 
 
@@ -558,15 +545,8 @@ def test_a_mast_whose_access_is_wrong_keeps_its_readings_and_says_why(
             (tmp_path / name).write_bytes(right)
             hurt.reload()
             mast.delivered()
-        provision = [
-            "provision",
-            "gateway",
-            GATEWAY,
-            "--cloud",
-            str(cloud),
-            "-c",
-            str(place / "mast-07.toml"),
-        ]
+        provision = ["provision", "gateway", GATEWAY, "--cloud", str(cloud)]
+        provision += ["-c", str(place / "mast-07.toml")]
         given = identity_record(broker).generation
         assert main([*provision, "--revoke"]) == 0
         hurt.shows("TOPIC_AUTHORIZATION_FAILED", "permission", "event=topic.parked")
@@ -623,12 +603,12 @@ def test_since_when_runs_must_prove_themselves_is_an_operators(
     def provision(*options: str, gateway: str = "mast-21") -> str:
         capsys.readouterr()
         code = main(["provision", "gateway", gateway, "--cloud", "cloud.toml", *options])
-        said = capsys.readouterr()
-        return said.out if code == 0 else said.err
+        shown = capsys.readouterr()
+        return shown.out if code == 0 else shown.err
 
     assert "has no key yet: provision gateway mast-21 --rotate" in provision("--enforce")
-    said = provision("--dry-run")
-    assert "identity  mast-21: would be: key 1, from " in said
+    shown = provision("--dry-run")
+    assert "identity  mast-21: would be: key 1, from " in shown
     assert topic.read("mast-21").record is None
     # Nobody has seen it: from its first run on.
     assert "on its new runs must prove themselves by key 1" in provision("-o", "m21.toml")
@@ -640,19 +620,19 @@ def test_since_when_runs_must_prove_themselves_is_an_operators(
     # One that is at work: its runs first show that it has the key.
     at_work = f"run-{time.time_ns()}"
 
-    def told(run: str) -> None:
+    def publish_run(run: str) -> None:
         record = {"v": 1, "gateway": "mast-22", "run": run, "state": "running", "last_seq": {}}
         place = "gateway.runs", run.encode(), json.dumps(record).encode()
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce(place[0], place[2], place[1])
         assert producer.flush(30) == 0
 
-    told(at_work)
-    said = provision("-o", "m22.toml", gateway="mast-22")
-    assert said.count("identity  mast-22: key 1\n") == 1
+    publish_run(at_work)
+    shown = provision("-o", "m22.toml", gateway="mast-22")
+    assert shown.count("identity  mast-22: key 1\n") == 1
     assert "no run of mast-22 has proven itself by key 1 yet" in provision("--enforce", gateway="mast-22")
     key = tomllib.loads(Path("m22.toml").read_text())["identity_key"]
-    told(proving_run(key, "mast-22", "0123456789ab"))
+    publish_run(proving_run(key, "mast-22", "0123456789ab"))
     assert "by key 1" in provision("--enforce", gateway="mast-22")
     known = topic.read("mast-22").record
     assert known is not None

@@ -39,21 +39,21 @@ def fill(path: Path, topic: str, count: int = COUNT) -> None:
 def test_readings_of_a_backlog_whose_batches_are_too_large_all_arrive(
     kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, letters, path = kafka_topic(config=LIMIT), kafka_topic("dead-letter"), tmp_path / "outbox.db"
-    monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", letters)
+    topic, dead_letters, path = kafka_topic(config=LIMIT), kafka_topic("dead-letter"), tmp_path / "outbox.db"
+    monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", dead_letters)
     fill(path, topic)
     with running(kafka.bootstrap_servers, topic, path, properties=PLAIN) as station:
         eventually(lambda: station.forwarder.outbox.records, until=lambda left: left == 0)
         assert station.forwarder.counters.dead_letters == 0
-    assert records(kafka.bootstrap_servers, letters) == []
+    assert records(kafka.bootstrap_servers, dead_letters) == []
     assert set(seqs(records(kafka.bootstrap_servers, topic))) == set(range(1, COUNT + 1))
 
 
 def test_one_that_is_too_large_alone_is_the_only_dead_letter_and_is_counted(
     kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, letters, path = kafka_topic(config=LIMIT), kafka_topic("dead-letter"), tmp_path / "outbox.db"
-    monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", letters)
+    topic, dead_letters, path = kafka_topic(config=LIMIT), kafka_topic("dead-letter"), tmp_path / "outbox.db"
+    monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", dead_letters)
     fill(path, topic, 150)
     outbox = SqliteOutbox(path)
     outbox.append([to_bytes(Record(topic, b"device-1/photo", b"\xff" * 70_000, ()))])
@@ -61,7 +61,9 @@ def test_one_that_is_too_large_alone_is_the_only_dead_letter_and_is_counted(
     with running(kafka.bootstrap_servers, topic, path, properties=PLAIN) as station:
         eventually(lambda: station.forwarder.outbox.records, until=lambda left: left == 0)
         assert station.forwarder.counters.dead_letters == 1
-    [letter] = [parse_dead_letter(one.value() or b"") for one in records(kafka.bootstrap_servers, letters)]
+    [letter] = [
+        parse_dead_letter(one.value() or b"") for one in records(kafka.bootstrap_servers, dead_letters)
+    ]
     assert (letter.reason, letter.payload_bytes) == ("REFUSED_BY_KAFKA", 70_000)
     assert seqs(records(kafka.bootstrap_servers, topic)) == dict.fromkeys(range(1, 151), 1)
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined] # no __all__
-from confluent_kafka.cimpl import NewTopic
 
 from cloud.local.kafka_broker import LocalBroker
 from cloud.wire.reading_records import parse_dead_letter
 from gateway.ports import Ack
 from tests.integration.test_forwarder import records, running, seqs
 from tests.support.forwarding import arrive
-from tests.support.servers import eventually, unique_name
+from tests.support.servers import eventually
 
 COUNT = 5
 REFUSED = [b"no reading %d" % number for number in range(COUNT)]
@@ -27,29 +26,12 @@ def allow_size(kafka: LocalBroker, topic: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(timeout=20)
 
 
-def create(kafka: LocalBroker, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(timeout=20)
-    eventually(lambda: topic in admin.list_topics(timeout=10).topics)
-
-
-@pytest.mark.parametrize("trouble", ["too large for the broker", "topic missing"])
 def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
-    trouble: str,
-    kafka: LocalBroker,
-    kafka_topic: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    full: bool,
+    kafka: LocalBroker, kafka_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if trouble == "topic missing":
-        if not full:
-            pytest.skip("only with --full: librdkafka gives a topic 5 s to appear, each time")
-        letters, mend = unique_name("dead-letter"), create
-    else:
-        letters, mend = kafka_topic("dead-letter", config={"max.message.bytes": "100"}), allow_size
+    dead_letters = kafka_topic("dead-letter", config={"max.message.bytes": "100"})
     topic = kafka_topic()
-    monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", letters)
+    monkeypatch.setattr("cloud.wire.reading_records.DEAD_LETTER_TOPIC", dead_letters)
     with running(kafka.bootstrap_servers, topic, tmp_path / "outbox.db") as station:
         forwarder = station.forwarder
         station.warm_up()
@@ -57,7 +39,7 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
             arrive(forwarder, "sensors/x", payload, Ack(1, 1000 + number))
         # PUBACKed because they are on disk.
         eventually(lambda: len(station.acks), until=lambda acks: acks == COUNT + 1)
-        eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: parked == (letters,))
+        eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: parked == (dead_letters,))
         eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == COUNT)
         delivered = forwarder.counters.confirmed + forwarder.counters.drained
         station.receive(range(2, 302))
@@ -69,12 +51,12 @@ def test_refused_dead_letters_wait_and_arrive_once_when_it_is_mended(
         # None of them was refused once more: a dead letter of a dead letter would be a loop.
         assert forwarder.counters.dead_letters == COUNT
         eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == COUNT)
-        eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: parked == (letters,))
-        mend(kafka, letters)
+        eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: parked == (dead_letters,))
+        allow_size(kafka, dead_letters)
         eventually(lambda: forwarder.outbox.records, until=lambda left: left == 0)
         eventually(lambda: forwarder.kafka.parked_topics, until=lambda parked: not parked)
         assert forwarder.counters.dead_letters == COUNT
-    found = [parse_dead_letter(one.value() or b"") for one in records(kafka.bootstrap_servers, letters)]
+    found = [parse_dead_letter(one.value() or b"") for one in records(kafka.bootstrap_servers, dead_letters)]
     assert sorted(letter.payload for letter in found) == REFUSED
     assert [letter.seq for letter in sorted(found, key=lambda letter: letter.seq)] == [*range(1, COUNT + 1)]
     assert seqs(records(kafka.bootstrap_servers, topic)) == dict.fromkeys(range(1, 302), 1)

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from cloud.kafka.librdkafka import is_of_config
+from cloud.kafka.producer import KafkaSink
 from gateway.cli import main
 from gateway.commands.demo.mosquitto import LocalMosquitto
+from gateway.ports import Record
 from tests.support.config import config_text, cup
 from tests.support.mast import run_gateway
 from tests.support.refusing_kafka import RefusingKafka
@@ -17,12 +20,37 @@ WITHIN_S = 30.0
 
 
 @pytest.mark.parametrize(
+    ("code", "name", "key", "of_config"),
+    [
+        (76, "UNSUPPORTED_COMPRESSION_TYPE", "compression.type", True),
+        (21, "INVALID_REQUIRED_ACKS", "acks", True),
+        (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "message.format.version", False),
+        (44, "POLICY_VIOLATION", "policy", False),
+        (32, "INVALID_TIMESTAMP", "message.timestamp.type", False),
+    ],
+)
+def test_each_refusal_is_the_topics_and_names_what_mends_it(
+    code: int, name: str, key: str, of_config: bool
+) -> None:
+    refusing = RefusingKafka()
+    refusing.refuse(code, 100)
+    sink = KafkaSink[int](refusing.servers, "live", {})
+    try:
+        assert sink.send(Record("topic", b"key", b"value", ()), 1)
+        [(_, undelivered)] = eventually(lambda: sink.poll(0.05))
+    finally:
+        sink.close()
+    assert undelivered is not None
+    assert (undelivered.record_at_fault, undelivered.topic_at_fault) == (False, True)
+    assert undelivered.problem.startswith(f"{name}: ")
+    assert key in undelivered.problem
+    assert is_of_config(undelivered.problem) is of_config
+
+
+@pytest.mark.parametrize(
     ("code", "name", "key", "kind"),
     [
         (76, "UNSUPPORTED_COMPRESSION_TYPE", "compression.type", "config"),
-        (21, "INVALID_REQUIRED_ACKS", "acks", "config"),
-        (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "message.format.version", "topic"),
-        (44, "POLICY_VIOLATION", "policy", "topic"),
         (32, "INVALID_TIMESTAMP", "message.timestamp.type", "topic"),
     ],
 )

@@ -102,13 +102,7 @@ def readings(kafka: str, gateway: str, quantity: str) -> list[Reading]:
 
 
 def foreign_reading(gateway: str, seq: int) -> bytes:
-    return encode_reading(
-        Reading(
-            gateway=gateway, channel="cup.wind_speed", quantity="wind_speed", unit="m/s",
-            time_us=1_763_710_500_000_000 + seq * 1_000_000, period_ms=1000, value=7.5, raw=9.0,
-            raw_unit="Hz", quality=1, reasons=(), run="devicerun", seq=seq, clock="synced", cal=None,
-        )
-    )  # fmt: skip
+    return encode_reading(reading(seq, gateway=gateway))
 
 
 def test_each_kind_beside_the_others_ends_where_it_should_once(
@@ -131,7 +125,7 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
         "zigbee/hall": [(b'{"co2": 0}', "NO_SUCH_PATH"), (b'{"rh": "wet", "lux": []}', "NOT_A_NUMBER")],
         "zigbee/attic": [(b'{"rh": 0.5, "co2": "-"}', "NOT_A_NUMBER")],
     }
-    malformed = [(topic, payload) for topic, letters in bad.items() for payload, _ in letters]
+    malformed = [(topic, payload) for topic, expected in bad.items() for payload, _ in expected]
     good: list[tuple[str, bytes]] = []
     for count in range(COUNT):
         good += [
@@ -215,9 +209,13 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
     ]
     cups = readings(provisioned, device, "wind_speed")
     assert [(one.run, one.seq) for one in cups] == [("devicerun", count + 1) for count in range(COUNT)]
-    letters = (parse_dead_letter(found.value() or b"") for found in records(provisioned, [DEAD_LETTER_TOPIC]))
+    dead_letters = (
+        parse_dead_letter(found.value() or b"") for found in records(provisioned, [DEAD_LETTER_TOPIC])
+    )
     assert Counter(
-        (letter.source, letter.payload_bytes, letter.reason) for letter in letters if letter.gateway == name
+        (letter.source, letter.payload_bytes, letter.reason)
+        for letter in dead_letters
+        if letter.gateway == name
     ) == Counter(
         (topic, len(payload), reason) for topic, expected in bad.items() for payload, reason in expected
     )
@@ -247,26 +245,6 @@ def test_the_identity_is_of_the_first_receipt_and_survives_the_outbox(
     assert [
         (headers(one)["run"], headers(one)["seq"], headers(one)["replayed"], one.value()) for one in raw
     ] == [(first_run.encode(), b"%d" % (count + 1), b"1", b"%d" % count) for count in range(COUNT)]
-
-
-def test_what_was_sent_while_the_gateway_was_dead_is_taken_by_the_next_run(
-    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
-) -> None:
-    name = unique_name("mast")
-    with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
-        send(mosquitto, [("number/shed/temperature", b"%d.5" % count) for count in range(COUNT)])
-        settled(mast, COUNT)
-        mast.kill()
-        send(mosquitto, [("number/shed/temperature", b"%d.5" % count) for count in range(COUNT, 2 * COUNT)])
-    with forwarding(tmp_path, provisioned, mosquitto, name) as mast:
-        settled(mast, COUNT)
-        second_run = mast.status()["run"]
-        assert mast.stop() == 0
-    found = readings(provisioned, name, "temperature")
-    assert Counter(one.value for one in found) == Counter(count + 0.5 for count in range(2 * COUNT))
-    assert [(one.seq, one.value) for one in found if one.run == second_run] == [
-        (count + 1, COUNT + count + 0.5) for count in range(COUNT)
-    ]
 
 
 FORWARDS = [

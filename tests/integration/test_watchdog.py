@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -22,6 +22,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.config import load
 from gateway.daemon.build import build
 from gateway.daemon.daemon import Daemon
+from gateway.daemon.gateway import Gateway
 from tests.support.config import config_text, cup, dht
 from tests.support.servers import eventually
 
@@ -141,47 +142,24 @@ def pings_go_on(mast: Mast) -> None:
     eventually(lambda: len(mast.systemd.pings()), 20, until=lambda n: n > before)
 
 
-def wedge_forwarder(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.forwarder._uplink, "turn", gate)
-
-
-def wedge_writer(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.forwarder.outbox._outbox, "append", gate)
-
-
-def wedge_sampler(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.last, "note", gate)
-
-
-def wedge_main_loop(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.samplers, "check", gate)
-
-
-def wedge_network(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.session, "read", gate)
-
-
-def wedge_poll(daemon: Daemon, gate: Gate) -> AbstractContextManager[None]:
-    return behind(daemon.gateway.kafka.live, "poll", gate)
-
-
 @pytest.mark.parametrize(
-    ("wedge", "part"),
+    ("wedged", "method", "part"),
     [
-        (wedge_forwarder, "forwarder"),
-        (wedge_writer, "outbox-writer"),
-        (wedge_sampler, "sampler-"),
-        (wedge_main_loop, "main-loop"),
-        (wedge_network, "forwarder"),
-        (wedge_poll, "forwarder"),
+        (lambda gateway: gateway.forwarder._uplink, "turn", "forwarder"),
+        (lambda gateway: gateway.forwarder.outbox._outbox, "append", "outbox-writer"),
+        (lambda gateway: gateway.last, "note", "sampler-"),
+        (lambda gateway: gateway.samplers, "check", "main-loop"),
+        (lambda gateway: gateway.session, "read", "forwarder"),
+        (lambda gateway: gateway.kafka.live, "poll", "forwarder"),
     ],
+    ids=["forwarder", "outbox writer", "sampler", "main loop", "network", "poll"],
 )
 def test_a_wedged_part_ends_the_pings(
-    wedge: Callable[[Daemon, Gate], AbstractContextManager[None]], part: str, mast: Mast
+    wedged: Callable[[Gateway], Any], method: str, part: str, mast: Mast
 ) -> None:
     pings_go_on(mast)
     gate = Gate()
-    with wedge(mast.daemon, gate):
+    with behind(wedged(mast.daemon.gateway), method, gate):
         try:
             eventually(lambda: gate.waiting, 20)
             stuck = eventually(lambda: mast.daemon.gateway.watchdog.stuck, 20)
@@ -198,29 +176,21 @@ def test_a_wedged_part_ends_the_pings(
     pings_go_on(mast)
 
 
-def test_a_forwarder_that_comes_round_and_forwards_nothing_ends_the_pings(mast: Mast) -> None:
+@pytest.mark.parametrize(
+    ("idle", "method", "part"),
+    [
+        (lambda gateway: gateway.forwarder._uplink, "_store", "forwarding"),
+        (lambda gateway: gateway.forwarder._backlog, "turn", "draining"),
+    ],
+    ids=["forwarding", "draining"],
+)
+def test_a_forwarder_that_comes_round_and_forwards_nothing_ends_the_pings(
+    idle: Callable[[Gateway], Any], method: str, part: str, mast: Mast, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pings_go_on(mast)
-    watchdog = mast.daemon.gateway.watchdog
-    uplink = mast.daemon.gateway.forwarder._uplink
-    store = uplink._store
-    uplink._store = lambda now_s: None  # type: ignore[method-assign]
-    try:
-        eventually(lambda: watchdog.stuck, 20, until=lambda stuck: stuck == ("forwarding",))
-    finally:
-        uplink._store = store  # type: ignore[method-assign]
-    pings_go_on(mast)
-
-
-def test_a_backlog_that_is_never_examined_ends_the_pings(mast: Mast) -> None:
-    pings_go_on(mast)
-    watchdog = mast.daemon.gateway.watchdog
-    backlog = mast.daemon.gateway.forwarder._backlog
-    turn = backlog.turn
-    backlog.turn = lambda *_, **__: None  # type: ignore[method-assign]
-    try:
-        eventually(lambda: watchdog.stuck, 20, until=lambda stuck: stuck == ("draining",))
-    finally:
-        backlog.turn = turn  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        patch.setattr(idle(mast.daemon.gateway), method, lambda *_, **__: None)
+        eventually(lambda: mast.daemon.gateway.watchdog.stuck, 20, until=lambda stuck: stuck == (part,))
     pings_go_on(mast)
 
 

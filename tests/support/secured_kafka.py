@@ -11,9 +11,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType  # type: ignore[attr-defined] # no __all__
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
-from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
@@ -64,25 +63,6 @@ def make_certificates(directory: Path) -> None:
             "-passout", "pass:key-sesame", "-v1", "PBE-SHA1-3DES")  # fmt: skip
 
 
-def make_wrong_certificates(directory: Path) -> None:
-    """Of the authority that ``make_certificates`` made: brokers' ``expired`` and ``elsewhere``."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=directory)
-
-    (directory / "index.txt").touch()
-    (directory / "ca.cnf").write_text(
-        "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\nnew_certs_dir = .\nrand_serial = yes\n"
-        "default_md = sha256\npolicy = any\ncopy_extensions = copy\n[any]\ncommonName = supplied\n"
-    )
-    for name, address, last_day in (("expired", "127.0.0.1", "2020"), ("elsewhere", "10.1.2.3", "2049")):
-        openssl("req", "-new", "-key", "broker.key", "-subj", f"/CN={name}", "-out", f"{name}.csr",
-                "-addext", f"subjectAltName=IP:{address}")  # fmt: skip
-        openssl("ca", "-batch", "-config", "ca.cnf", "-cert", "ca.pem", "-keyfile", "ca.key",
-                "-in", f"{name}.csr", "-out", f"{name}.pem", "-notext",
-                "-startdate", "20200101000000Z", "-enddate", f"{last_day}0102000000Z")  # fmt: skip
-
-
 class SecuredBroker(LocalBroker):
     """``bootstrap_servers`` is the listener without a login; ``scram`` and ``mtls`` are the others."""
 
@@ -107,16 +87,6 @@ class SecuredBroker(LocalBroker):
                 )
             )  # fmt: skip
         return properties
-
-    def wear(self, name: str) -> None:
-        """Have another certificate for connections that begin from now on, with mTLS."""
-        parts = (self.certificates / file for file in ("broker.key", f"{name}.pem"))
-        both = self.certificates / f"{name}.both"
-        both.write_text("".join(part.read_text() for part in parts))
-        key = "listener.name.mtls.ssl.keystore.location"
-        entry = ConfigEntry(key, str(both), incremental_operation=AlterConfigOpType.SET)
-        change = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-        self._each(lambda admin: admin.incremental_alter_configs([change]))
 
     def set_password(self, user: str, password: str) -> None:
         """Make a SCRAM user, or change the password."""

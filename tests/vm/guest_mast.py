@@ -20,6 +20,7 @@ from tests.faults.kafka import Identity, Kafka
 from tests.faults.reckoning import Reckoning, readings_in
 from tests.faults.witness import Witness
 from tests.support.accounts import read_accounts
+from tests.support.config import PLACE, Table, baro, config_text, cup, dht
 from tests.support.servers import eventually, unique_name
 from tests.vm.machine import Link, Machine
 
@@ -40,43 +41,30 @@ _BACKLOG: Final = 200
 Phase = Literal["live", "spilling", "draining"]
 _LONGEST_S: Final[Mapping[Phase, float]] = {"live": 4.0, "spilling": 5.0, "draining": 1.0}
 
-_CONFIG: Final = """
-[gateway]
-id = "{id}"
-latitude = 27.7
-longitude = 85.5
-[kafka]
-bootstrap_servers = "kafka.test:9092"
-# The machine has no time synchronisation.
-[clock]
-trust = "always"
-[outbox]
-path = "/var/lib/fieldgate/{id}.db"
-commit_interval_s = {commit_interval_s}
-min_free_disk = "64MiB"
-max_bytes = "64MiB"
-[status]
-listen = "0.0.0.0:8321"
-token = "{token}"
-[board]
-kind = "simulated"
-start = "2026-01-01T00:00:00Z"
-speed = {speed}
-{sensors}
-"""
-_CUP: Final = (
-    '[[sensor]]\nname = "cup-{n}"\ndriver = "hall-anemometer"\npin = {pin}\nslope = 0.765\noffset = 0.35\n'
-)
-_DHT: Final = '[[sensor]]\nname = "dht-{n}"\ndriver = "dht11"\npin = {pin}\ninterval_s = 2\n'
-_BARO: Final = (
-    '[[sensor]]\nname = "baro-{n}"\ndriver = "bp20"\n'
-    'adc = {{ address = 0x48, input = {n}, gain = "6.144V" }}\n'
-)
 _SENSORS: Final = (
-    "".join(_CUP.format(n=n, pin=pin) for n, pin in enumerate((5, 6, 13, 19)))
-    + "".join(_DHT.format(n=n, pin=pin) for n, pin in enumerate((4, 17, 27)))
-    + "".join(_BARO.format(n=n) for n in range(2))
+    *(cup(f"cup-{n}", pin) for n, pin in enumerate((5, 6, 13, 19))),
+    *(dht(f"dht-{n}", pin) for n, pin in enumerate((4, 17, 27))),
+    *(baro(f"baro-{n}", adc={"address": 0x48, "input": n, "gain": "6.144V"}) for n in range(2)),
 )
+
+
+def guest_config(name: str, *sensors: Table, outbox: Table | None = None, **sections: Table) -> str:
+    """The config of a gateway in the guest, whose clock is right and whose Kafka is the host's."""
+    stored: Table = {
+        "path": f"/var/lib/fieldgate/{name}.db", "min_free_disk": "64MiB", "max_bytes": "64MiB",
+        **(outbox or {}),
+    }  # fmt: skip
+    given: dict[str, Table | None] = {
+        "gateway": {"id": name, **PLACE},
+        "kafka": {"bootstrap_servers": "kafka.test:9092"},
+        # The machine has no time synchronisation.
+        "clock": {"trust": "always"},
+        "outbox": stored,
+        "status": {"listen": "0.0.0.0:8321", "token": TOKEN},
+        "board": None,
+        **sections,
+    }
+    return config_text(*sensors, **given)
 
 
 class Ports(NamedTuple):
@@ -142,8 +130,11 @@ class GuestMast:
 
     def __enter__(self) -> Self:
         self._set_link("up")
-        config = _CONFIG.format(
-            id=self.id, commit_interval_s=COMMIT_INTERVAL_S, speed=SPEED, sensors=_SENSORS, token=TOKEN
+        config = guest_config(
+            self.id,
+            *_SENSORS,
+            outbox={"commit_interval_s": COMMIT_INTERVAL_S},
+            board={"kind": "simulated", "start": "2026-01-01T00:00:00Z", "speed": SPEED},
         )
         self._machine.run(
             f"set -e; cat > /etc/fieldgate/gateway.toml <<'END'\n{config}END\n"

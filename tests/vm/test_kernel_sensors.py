@@ -11,40 +11,24 @@ from typing import Any
 import pytest
 
 from drivers.gpsd import distance_m
+from tests.support.config import sensor
 from tests.support.servers import eventually
 from tests.unit.drivers.nmea import second, second_without_fix
-from tests.vm.guest_mast import TOKEN, Ports
+from tests.vm.guest_mast import Ports, guest_config
 from tests.vm.machine import Machine
 
 pytestmark = pytest.mark.system
 
-CONFIG = f"""
-[gateway]
-id = "kernel-sensors"
-latitude = 27.7
-longitude = 85.5
-[kafka]
-bootstrap_servers = "kafka.test:9092"
-# The machine has no time synchronisation.
-[clock]
-trust = "always"
-[outbox]
-path = "/var/lib/fieldgate/kernel-sensors.db"
-min_free_disk = "64MiB"
-max_bytes = "64MiB"
-[status]
-listen = "0.0.0.0:8321"
-token = "{TOKEN}"
-[[sensor]]
-name = "baro"
-driver = "iio"
-device = "ads1015"
-channels = [{{ quantity = "pressure", attribute = "in_voltage0", slope = 21.79, offset = 10.55 }}]
-[[sensor]]
-name = "gps"
-driver = "gpsd"
-port = 2950
-"""
+CONFIG = guest_config(
+    "kernel-sensors",
+    sensor(
+        "baro",
+        "iio",
+        device="ads1015",
+        channels=[{"quantity": "pressure", "attribute": "in_voltage0", "slope": 21.79, "offset": 10.55}],
+    ),
+    sensor("gps", "gpsd", port=2950),
+)
 
 STUB = """
 set -e

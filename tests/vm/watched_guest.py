@@ -12,39 +12,14 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.config import sensor
 from tests.support.servers import unique_name
-from tests.vm.guest_mast import TOKEN, Ports
+from tests.vm.guest_mast import Ports, guest_config
 from tests.vm.machine import Machine
 
 WATCHDOG_S: Final = 30
 """Instead of the unit's minute."""
 
-_CONFIG: Final = """
-[gateway]
-id = "{id}"
-latitude = 27.7
-longitude = 85.5
-[kafka]
-bootstrap_servers = "kafka.test:9092"
-[clock]
-trust = "{trust}"
-[outbox]
-path = "{outbox}"
-min_free_disk = "8MiB"
-max_bytes = "48MiB"
-[status]
-listen = "0.0.0.0:8321"
-token = "{token}"
-[[sensor]]
-name = "fine"
-driver = "steady"
-interval_s = {interval_s}
-[[sensor]]
-name = "hangs"
-driver = "steady"
-interval_s = 1
-hangs = true
-"""
 _FACTS: Final = (
     "mkdir -p $d/fieldgate_wedges-1.0.dist-info; cd $d/fieldgate_wedges-1.0.dist-info;"
     " printf 'Metadata-Version: 2.1\\nName: fieldgate-wedges\\nVersion: 1.0\\n' > METADATA;"
@@ -107,7 +82,13 @@ class Guest:
                 self.machine.push(_file_system(Path(directory)), "/opt/")
             self.machine.run(_SLOW_DISK)
         outbox = f"{SLOW if slow_disk else '/var/lib/fieldgate'}/{self.id}.db"
-        config = _CONFIG.format(id=self.id, trust=trust, outbox=outbox, interval_s=interval_s, token=TOKEN)
+        config = guest_config(
+            self.id,
+            sensor("fine", "steady", interval_s=interval_s),
+            sensor("hangs", "steady", interval_s=1, hangs=True),
+            outbox={"path": outbox, "min_free_disk": "8MiB", "max_bytes": "48MiB"},
+            clock={"trust": trust},
+        )
         self.machine.run(
             f"set -e; rm -f /run/fieldgate-wedges/*; cat > /etc/fieldgate/gateway.toml <<'END'\n{config}END\n"
             "systemd-tmpfiles --create 2>&1; fieldgate check 1>&2;"

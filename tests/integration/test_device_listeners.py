@@ -1,14 +1,19 @@
-"""Devices that publish to a gateway itself: what got a PUBACK is in Kafka, whoever is killed."""
+"""Devices that send to a gateway by MQTT and HTTP: what was acknowledged is in Kafka, whoever is killed."""
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from operator import le
 from pathlib import Path
 
 import pytest
 
+from cloud.local.process import free_port
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, parse_dead_letter, parse_reading
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_third_party import foreign_reading
@@ -18,18 +23,26 @@ from tests.support.mqtt_device import CONNECTED, connect, device, puback, publis
 from tests.support.servers import eventually, unique_name
 
 WINDOW, DEVICES = 20, 2
+"""Messages under way and readings of a request; devices of each protocol."""
 
 
-class Logger(threading.Thread):
-    """Publishes readings in a window, each again and again until its PUBACK has come."""
+class Device(threading.Thread):
+    """Sends so many readings, and notes which were acknowledged."""
 
     def __init__(self, name: str, port: int, count: int) -> None:
         super().__init__(name=name, daemon=True)
         self._port = port
         self._count = count
+        self.acknowledged: list[int] = []
+
+
+class Logger(Device):
+    """Publishes readings in a window, each again and again until its PUBACK has come."""
+
+    def __init__(self, name: str, port: int, count: int) -> None:
+        super().__init__(name, port, count)
         self._next = 1
         self._open: dict[int, int] = {}
-        self.acknowledged: list[int] = []
         self.connections = 0
 
     def run(self) -> None:
@@ -64,68 +77,105 @@ class Logger(threading.Thread):
         return publish(f"loggers/{self.name}", payload, seq % 60_000 + 1, repeated=again)
 
 
+class Poster(Device):
+    """Posts batches one after the other, each until it is answered with 200."""
+
+    def run(self) -> None:
+        for begin in range(1, self._count + 1, WINDOW):
+            batch = range(begin, begin + WINDOW)
+            body = b"\n".join(foreign_reading(self.name, seq) for seq in batch)
+            eventually(partial(self._post, body), 600)
+            self.acknowledged += batch
+
+    def _post(self, body: bytes) -> bool:
+        """Posts once; returns whether it was accepted."""
+        try:
+            return post(self._port, body, "application/x-ndjson") == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+def post(port: int, body: bytes, content_type: str) -> int:
+    """The status of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("POST", "/v1/readings", body, {"Content-Type": content_type})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
 @pytest.mark.timeout(1800)
 def test_what_was_acknowledged_is_in_kafka_across_kills_and_an_outage(
-    provisioned: str, mosquitto: LocalMosquitto, nowhere: str, free_port: int, tmp_path: Path, full: bool
+    provisioned: str, mosquitto: LocalMosquitto, nowhere: str, tmp_path: Path, full: bool
 ) -> None:
     name, count, kills = unique_name("mast"), 10_000 if full else 300, 10 if full else 1
+    mqtt, http_port = free_port(), free_port()
     servers = [nowhere, provisioned] * (2 if full else 1)
     text = config_text(
         gateway={"id": name},
-        mqtt_proxy={"listen": f"127.0.0.1:{free_port}"},
+        mqtt_proxy={"listen": f"127.0.0.1:{mqtt}"},
+        http={"listen": f"127.0.0.1:{http_port}"},
         forward=[{"filter": "loggers/+"}],
         outbox={"commit_interval_s": 0.2, "min_free_disk": 0},
     )
-    loggers = [Logger(unique_name("logger"), free_port, count) for _ in range(DEVICES)]
-
-    def acknowledged() -> int:
-        return sum(len(logger.acknowledged) for logger in loggers)
-
+    loggers = [Logger(unique_name("logger"), mqtt, count) for _ in range(DEVICES)]
+    posters = [Poster(unique_name("poster"), http_port, count) for _ in range(DEVICES)]
+    kinds: tuple[Sequence[Device], ...] = (loggers, posters)
+    devices: list[Device] = [*loggers, *posters]
     mast = GatewayProcess(tmp_path, text, name, nowhere, mosquitto)
     try:
         mast.launch()
-        for logger in loggers:
-            logger.start()
+        for each in devices:
+            each.start()
         # Without Kafka, then with it; the last run ends in order.
         for kafka in servers:
             mast.kill()
             mast = GatewayProcess(tmp_path, text, name, kafka, mosquitto)
             mast.launch()
             for _ in range(kills):
-                before = acknowledged()
                 share = count * DEVICES // ((len(servers) + 1) * kills)
-                eventually(lambda: acknowledged() >= min(before + share, count * DEVICES), 300)  # noqa: B023
+                for kind in kinds:
+                    enough = min(acknowledged(kind) + share, count * DEVICES)
+                    eventually(partial(acknowledged, kind), 300, until=partial(le, enough))
                 mast.kill()
                 mast.launch()
-        for logger in loggers:
-            logger.join(300)
-            assert len(logger.acknowledged) == count
+        for each in devices:
+            each.join(300)
+            assert len(each.acknowledged) == count
         mast.delivered(300)
-        assert mast.status()["mqtt_proxy"]["refused"] == {}
+        status = mast.status()
+        assert status["mqtt_proxy"]["refused"] == {}
+        assert (status["http"]["port"], status["http"]["refused"]) == (http_port, 0)
         assert mast.stop() == 0
     finally:
         mast.end()
-    found: dict[str, Counter[int]] = {logger.name: Counter() for logger in loggers}
+    found: dict[str, Counter[int]] = {each.name: Counter() for each in devices}
     for message in records(provisioned, ["mqtt.wind_speed"]):
         reading = parse_reading(message.value() or b"")
         if reading.gateway in found:
             found[reading.gateway][reading.seq] += 1
-    missing = {each.name: sorted(set(each.acknowledged) - set(found[each.name]))[:50] for each in loggers}
-    assert missing == {logger.name: [] for logger in loggers}
+    missing = {each.name: sorted(set(each.acknowledged) - set(found[each.name]))[:50] for each in devices}
+    assert missing == {name: [] for name in found}
     # Once for each identity that was acknowledged, and hardly more often where an answer was lost on its way.
     assert all(len(each) == count for each in found.values())
     assert all(logger.connections > len(servers) * kills // 2 for logger in loggers)
 
 
-def test_messages_go_the_way_of_the_local_brokers(
-    provisioned: str, mosquitto: LocalMosquitto, free_port: int, tmp_path: Path
+def acknowledged(devices: Sequence[Device]) -> int:
+    return sum(len(device.acknowledged) for device in devices)
+
+
+def test_a_reload_opens_both_and_messages_go_the_way_of_the_local_brokers(
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path
 ) -> None:
     name = unique_name("mast")
 
-    def text(**section: str) -> str:
+    def text(**listen: int) -> str:
+        sections = {section: {"listen": f"127.0.0.1:{port}"} for section, port in listen.items()}
         return config_text(
             gateway={"id": name},
-            mqtt_proxy=section,
+            **sections,
             forward=[
                 {"filter": "shed/+", "payload": "number", "quantity": "temperature", "channel": "{1}"},
                 {"filter": "plant/+", "payload": "raw", "key": "{1}"},
@@ -133,26 +183,29 @@ def test_messages_go_the_way_of_the_local_brokers(
             ],
         )
 
-    own = foreign_reading(name, 1)
+    own, ports = foreign_reading(name, 1), {"mqtt_proxy": free_port(), "http": free_port()}
     mast = GatewayProcess(tmp_path, text(), name, provisioned, mosquitto)
     try:
         mast.launch()
-        eventually(lambda: mast.status_now()["mqtt_proxy"], until=lambda found: found["port"] is None)
-        assert mast.reload(text(listen=f"127.0.0.1:{free_port}")) is None
-        refused = mast.reload(text(listen=f"127.0.0.1:{mosquitto.port}"))
-        assert refused is not None
-        assert "can't listen on" in refused
-        with device(free_port, connect("it")) as logger:
+        eventually(mast.status_now)
+        assert [mast.status()[section]["port"] for section in ports] == [None, None]
+        assert mast.reload(text(**ports)) is None
+        for section in ports:
+            refused = mast.reload(text(**{**ports, section: mosquitto.port}))
+            assert refused is not None
+            assert "can't listen on" in refused
+        assert post(ports["http"], b"[]", "application/json") == 200
+        with device(ports["mqtt_proxy"], connect("it")) as logger:
             logger.expect(CONNECTED)
             sent = [("shed/north", b"21.5"), ("plant/pump", b"\0on"), ("other/1", b"x"), ("loggers/1", own)]
             logger.send(*(publish(topic, payload, at) for at, (topic, payload) in enumerate(sent, 1)))
             logger.expect(b"".join(map(puback, range(1, 5))))
             counts = mast.status()["mqtt_proxy"]
             assert [counts[key] for key in ("port", "clients", "messages", "acknowledged")] == [
-                free_port, 1, 4, 4,
+                ports["mqtt_proxy"], 1, 4, 4,
             ]  # fmt: skip
         assert mast.reload(text()) is None
-        assert mast.status()["mqtt_proxy"]["port"] is None
+        assert [mast.status()[section]["port"] for section in ports] == [None, None]
         assert mast.stop() == 0
     finally:
         mast.end()
@@ -168,8 +221,10 @@ def test_messages_go_the_way_of_the_local_brokers(
         if dict(each.headers() or ()).get("gateway") == name.encode()
     ]
     assert raw == [b"\0on"]
-    letters = [parse_dead_letter(each.value() or b"") for each in records(provisioned, [DEAD_LETTER_TOPIC])]
-    assert {(each.reason, each.payload) for each in letters if each.gateway == name} == {
+    dead_letters = [
+        parse_dead_letter(each.value() or b"") for each in records(provisioned, [DEAD_LETTER_TOPIC])
+    ]
+    assert {(each.reason, each.payload) for each in dead_letters if each.gateway == name} == {
         ("NO_FORWARD", b"x"),
         ("FORGED", own),
     }
