@@ -114,7 +114,7 @@ def test_a_mast_is_signed_off_over_a_connection_that_breaks(
             installer.type("")
             installer.until("standard at 2100 m 78.51 ± 5.8 kPa.")
             installer.type("")
-            installer.until("uplink: ok: Kafka's last acknowledgement")
+            installer.until("kafka: ok: last confirmation")
             installer.until("All passed. To sign this, type your name.")
             installer.type("A. Person")
             installer.until("The daemon sends it with the readings.")
