@@ -186,7 +186,7 @@ def test_a_proxy_that_is_named_says_whose_guess_it_is_and_guesses_at_once_dont_q
     command = (sys.executable, "-m", "gateway.cli", "dashboard", "--cloud", str(place / "all.toml"))
     refusal = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refusal.returncode == 1
-    assert "dashboard.proxies.0: must be an address or a network" in refusal.stderr
+    assert "dashboard.proxies[1]: must be an address or a network" in refusal.stderr
 
 
 def test_a_login_leads_to_no_other_site(port: int) -> None:
