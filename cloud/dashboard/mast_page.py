@@ -193,6 +193,11 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
                 ui.link(
                     "the last seven days", request.address(f"/mast/{request.gateway}", from_=None, to=None)
                 )
+            if request.channel:
+                ui.link(
+                    "the mast without a chosen channel",
+                    request.address(f"/mast/{request.gateway}", channel=None),
+                )
             # A new mast is live before it has statistics.
             new = ChannelCards((), None, str)
 

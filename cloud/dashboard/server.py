@@ -27,7 +27,7 @@ from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
 from cloud.dashboard.mast_page import Sources, mast_page
 from cloud.dashboard.views import Request, open_view
 from cloud.errors import CloudError
-from cloud.lake.numbers import CHARTS, series
+from cloud.lake.numbers import CHARTS, channels_of, each_interval
 from cloud.lake.reader import Frame, LakeReader
 from cloud.values import no_formula
 
@@ -135,7 +135,7 @@ def mast_csv(reader: LakeReader, request: Request, chart: str) -> Response:
         span = view.span
         if chart == "series":
             # Every interval, not what the screen has points for.
-            frame = series(view, view.channel.name, span.begin_ms, span.end_ms, 1_000_000_000)
+            frame = each_interval(view)
         elif chart in CHARTS:
             frame = CHARTS[chart](view)
         else:
@@ -143,7 +143,7 @@ def mast_csv(reader: LakeReader, request: Request, chart: str) -> Response:
     except CloudError as error:
         return PlainTextResponse(f"{error}\n", 404)
     days = f"{moment(span.begin_ms, '%Y-%m-%d')}_{moment(span.end_ms, '%Y-%m-%d')}"
-    return as_csv(frame, f"{request.gateway}-{chart}_{days}")
+    return as_csv(frame, "-".join((request.gateway, chart, *channels_of(view, chart))) + f"_{days}")
 
 
 def _user(request: HttpRequest) -> str | None:

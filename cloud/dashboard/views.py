@@ -43,6 +43,12 @@ def open_view(reader: LakeReader, request: Request) -> View:
     """The statistics that an address asks for. Raises Missing, CloudError."""
     mast = read_mast(reader, request.gateway, most=MOST_CHANNELS, wanted=request.channel)
     channel = mast.named(request.channel)
+    if channel is None and mast.channels:
+        names = [each.name for each in mast.channels]
+        raise CloudError(
+            f"{request.gateway} has no statistics of a channel {request.channel}; it has "
+            f"{', '.join(names[:_LISTED])}{', …' if len(names) > _LISTED else ''}."
+        )
     if channel is None:
         known = masts(reader)
         there = ", ".join(known[:_LISTED]) + (", …" if len(known) > _LISTED else "")
@@ -238,7 +244,6 @@ _COMPASS: Final = ("N", "NNE", "NE", "ENE", "E", "ESE", "SE", "SSE",
                    "S", "SSW", "SW", "WSW", "W", "WNW", "NW", "NNW")  # fmt: skip
 _RATED_MPS: Final = 15.0
 """The speed at which IEC 61400-1 names its classes of turbulence."""
-_SUMS: Final = ("precipitation", "energy")
 
 
 def _percent(share: float) -> str:
@@ -395,11 +400,11 @@ def of_series(frame: Frame, channel: Channel) -> str:
     if not values:
         return "No value"
     unit, gaps = channel.unit, len(rows) - len(values)
-    if channel.quantity == "wind_direction":
+    if channel.is_direction:
         angles = [math.radians(each) for each in values]
         mean = math.degrees(math.atan2(_mean(map(math.sin, angles)), _mean(map(math.cos, angles)))) % 360
         words = f"Mean {number(mean, 3, unit)}"
-    elif channel.quantity in _SUMS:
+    elif channel.kind == "accumulated":
         words = f"Sum {number(sum(values), 4, unit)}, most {number(max(values), 3, unit)}"
     else:
         lows, highs = ([row[name] for row in rows if row[name] is not None] for name in ("low", "high"))
@@ -441,7 +446,7 @@ def draw(view: View, name: str) -> dict[str, Any] | str:
     except CloudError as error:
         return str(error)
     if name == "diurnal":
-        is_direction = view.channel.quantity == "wind_direction"
+        is_direction = view.channel.is_direction
         drawn = charts.diurnal(frame, view.channel.unit, is_direction=is_direction)
         figures = of_diurnal(frame, view.channel.unit, is_direction=is_direction)
     else:
@@ -462,7 +467,7 @@ def draw_series(view: View, frame: Frame, bands: dict[str, Any]) -> dict[str, An
     span, channel = view.span, view.channel
     drawn = charts.series(
         frame, channel.name, channel.unit, span.begin_ms, span.end_ms,
-        is_direction=channel.quantity == "wind_direction", bands=bands,
+        is_direction=channel.is_direction, bands=bands,
     )  # fmt: skip
     return about_series(view, frame, drawn, span.begin_ms, span.end_ms)
 

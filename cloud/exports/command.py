@@ -26,7 +26,18 @@ from cloud.exports.files import (
     write_columns,
 )
 from cloud.exports.iea43 import describe
-from cloud.lake.mast import FOREVER_MS, Mast, check_known, read_mast, read_site, records_in_force, within
+from cloud.lake.mast import (
+    DAY_MS,
+    FOREVER_MS,
+    LONGEST_GAP,
+    Mast,
+    check_known,
+    read_mast,
+    read_site,
+    records_in_force,
+    stretches,
+    within,
+)
 from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.reader import LakeReader, Missing
 from cloud.lake.tables import LakeError, Lakes, LazyLakes
@@ -137,7 +148,20 @@ def write_export(options: argparse.Namespace, now: datetime) -> None:
         sys.stdout.write(f"{path}\n")
     if parts:
         first, last = (export.moment(1000 * each) for each in (export.begin_ms, export.end_ms))
-        sys.stderr.write(f"{rows} rows, {first} to {last} {export.offset}\n")
+        sys.stderr.write(f"{rows} rows, {first} to {last} {export.offset}{_gaps_left_out(export)}\n")
+
+
+def _gaps_left_out(export: Export) -> str:
+    """The long gaps that statistics have no rows in, in words; empty without."""
+    if export.interval_s is None or len(export.parts) < 2:
+        return ""
+    first, last = (export.moment(1000 * each) for each in (export.parts[0][1], export.parts[1][0]))
+    if len(export.parts) == 2:
+        return f"; one gap of more than {LONGEST_GAP:,} intervals has no rows: from {first} to {last}"
+    return (
+        f"; {len(export.parts) - 1:,} gaps of more than {LONGEST_GAP:,} intervals have no rows, the first "
+        f"from {first} to {last}"
+    )
 
 
 def _asked(options: argparse.Namespace, reader: LakeReader) -> Export:
@@ -172,7 +196,24 @@ def _asked(options: argparse.Namespace, reader: LakeReader) -> Export:
     begin_ms, end_ms = max(begin_ms, first), min(end_ms, last + 1000 * length_s)
     return Export(
         mast, columns_of(mast, readings=options.readings), None if options.readings else length_s,
-        begin_ms, end_ms, offset_min, clean=not options.uncleaned, every=options.all,
+        begin_ms, end_ms, _parts(reader, mast, None if options.readings else length_s, begin_ms, end_ms),
+        offset_min, clean=not options.uncleaned, every=options.all,
+    )  # fmt: skip
+
+
+def _parts(
+    reader: LakeReader, mast: Mast, length_s: int | None, begin_ms: int, end_ms: int
+) -> tuple[tuple[int, int], ...]:
+    """The time without long gaps; of readings the days that have some."""
+    table, start, time = "statistics", "epoch_ms(interval_start)", "interval_start"
+    where = f"interval_s = {length_s}"
+    if length_s is None:
+        table, start, time, where = "readings", "epoch_ms(date::TIMESTAMP)", "time", "true"
+    there = f"gateway = ? AND {where} AND {within(time, begin_ms, end_ms)}"
+    return stretches(
+        lambda sql: reader.read(table, sql, [mast.gateway]),
+        f"SELECT {start} AS start FROM {table} WHERE {there}", begin_ms, end_ms,  # noqa: S608 - texts of ours
+        1000 * length_s if length_s else DAY_MS, LONGEST_GAP if length_s else 0,
     )  # fmt: skip
 
 

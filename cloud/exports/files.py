@@ -59,6 +59,7 @@ class Column:
 class Export:
     """What is written: milliseconds since 1970 from and to, exclusive; ``interval_s`` None is readings.
 
+    ``parts`` are the times from and to that rows are made for: all but the long gaps.
     ``clean`` is without what the cleaning log marks, ``every`` with values that aren't valid. Times are
     written ``offset_min`` minutes ahead of UTC.
     """
@@ -68,6 +69,7 @@ class Export:
     interval_s: int | None
     begin_ms: int
     end_ms: int
+    parts: tuple[tuple[int, int], ...]
     offset_min: int = 0
     clean: bool = True
     every: bool = False
@@ -120,7 +122,8 @@ _VALID_READING: Final = "quality <= 2"
 def batches(lakes: LazyLakes, export: Export) -> Iterator[Any]:
     """Arrow batches with a column for each of the export's, in their order, by time.
 
-    An interval that has no row, or none that counts, is a row without values. Raises LakeError, duckdb.Error.
+    An interval that has no row, or none that counts, is a row without values, but in a long gap. Raises
+    LakeError, duckdb.Error.
     """
     table = "readings" if export.interval_s is None else "statistics"
     view = f"{table}_clean" if export.clean else table
@@ -129,12 +132,12 @@ def batches(lakes: LazyLakes, export: Export) -> Iterator[Any]:
     lakes.connection.execute("SET enable_external_file_cache = false; SET memory_limit = '512MB'")
     there = set(lakes.connection.view(view).columns)
     step = _HOURS * 3_600_000 if export.interval_s is None else _DAYS * DAY_MS
-    for begin_ms in range(export.begin_ms, export.end_ms, step):
-        end_ms = min(begin_ms + step, export.end_ms)
-        sql = _sql(export, view, there, begin_ms, end_ms)
-        found = batches_of(lakes.connection.sql(sql, params=[export.mast.gateway]))
-        for rows in _whole_times(found):
-            yield _side_by_side(rows, export)
+    for first_ms, last_ms in export.parts:
+        for begin_ms in range(first_ms, last_ms, step):
+            sql = _sql(export, view, there, begin_ms, min(begin_ms + step, last_ms))
+            found = batches_of(lakes.connection.sql(sql, params=[export.mast.gateway]))
+            for rows in _whole_times(found):
+                yield _side_by_side(rows, export)
 
 
 def _sql(export: Export, view: str, there: set[str], begin_ms: int, end_ms: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,11 @@ DAY_MS: Final = 86_400_000
 MOST_CHANNELS: Final = 200
 """The bound of a mast's channels on a page or in a report: whoever may publish for it can name thousands."""
 FOREVER_MS: Final = 100_000 * DAY_MS
+LONGEST_GAP: Final = 5_000
+"""The longest gap, in intervals (of ten minutes 34 days), of which a file has a line for each.
+
+One interval with a wrong date, decades away, would otherwise make millions of lines.
+"""
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,10 @@ class Mast:
         return sorted(found, key=lambda each: (-(each.height_m or 0.0), each.name))
 
     def named(self, name: str | None) -> Channel | None:
-        """The channel of that name, else the highest cup, else the first."""
-        known = [each for each in self.channels if each.name == name]
-        return next(iter((*known, *self.of("wind_speed"), *self.channels)), None)
+        """The channel of that name, if there is one; without a name the highest cup, else the first."""
+        if name:
+            return next((each for each in self.channels if each.name == name), None)
+        return next(iter((*self.of("wind_speed"), *self.channels)), None)
 
     def vane_for(self, cup: Channel | None) -> Channel | None:
         """The vane nearest in height."""
@@ -177,6 +183,31 @@ def within(time: str, begin_ms: int, end_ms: int) -> str:
     return (
         f"{time}::TIMESTAMP >= {begin} AND {time}::TIMESTAMP < {end} "
         f"AND date BETWEEN {begin}::DATE AND {end}::DATE"
+    )
+
+
+def stretches(
+    read: Callable[[str], Frame],
+    starts: str,
+    begin_ms: int,
+    end_ms: int,
+    step_ms: int,
+    longest: int = LONGEST_GAP,
+) -> tuple[tuple[int, int], ...]:
+    """From and to of a time's parts between its gaps of more than so many steps without a row.
+
+    ``starts`` is SQL with one column, ``start``, in milliseconds; ``read`` answers it. Raises CloudError.
+    """
+    rows = read(
+        f"""WITH starts AS ({starts} UNION SELECT {begin_ms - step_ms} UNION SELECT {end_ms})
+        SELECT previous, start
+        FROM (SELECT start, lag(start) OVER (ORDER BY start) AS previous FROM starts)
+        WHERE start - previous > {(longest + 1) * step_ms} ORDER BY start"""  # noqa: S608 - numbers and texts of ours
+    ).rows
+    begins = (begin_ms, *(start for _, start in rows))
+    ends = (*(previous + step_ms for previous, _ in rows), end_ms)
+    return tuple(
+        (begin, min(end, end_ms)) for begin, end in zip(begins, ends, strict=True) if begin < min(end, end_ms)
     )
 
 

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cloud.lake.mast import DAY_MS, Channel, Mast
+from cloud.errors import CloudError
+from cloud.lake.mast import DAY_MS, Channel, Mast, stretches
 from cloud.lake.reader import Frame, LakeReader, MastSlice, Missing, Span
 
 POINTS: Final = 800
 """Buckets a series is made of: as many as a wide screen shows apart."""
+MOST_LINES: Final = 300_000
+"""The bound of a page's file, which is made in memory: five years of ten minutes are less."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,9 @@ def series(view: View, channel: str, begin_ms: int, end_ms: int, points: int = P
     step = 1000 * view.span.interval_s
     step *= max(1, math.ceil((end_ms - begin_ms) / step / points))
     phase = view.held.phase_ms
-    kinds = {"wind_direction": VECTOR_MEAN, "precipitation": "sum(sum)", "energy": "sum(sum)"}
-    value = kinds.get(
-        view.channel.quantity, "sum(avg * count) / nullif(sum(count) FILTER (avg IS NOT NULL), 0)"
+    kind = next((each.kind for each in view.mast.channels if each.name == channel), "linear")
+    value = {"direction": VECTOR_MEAN, "accumulated": "sum(sum)"}.get(
+        kind, "sum(avg * count) / nullif(sum(count) FILTER (avg IS NOT NULL), 0)"
     )
     return view.held.read(
         f"""WITH buckets AS (
@@ -120,6 +123,33 @@ def series(view: View, channel: str, begin_ms: int, end_ms: int, points: int = P
         ORDER BY 1""",  # noqa: S608 - numbers and texts of ours
         [channel],
     )
+
+
+def each_interval(view: View) -> Frame:
+    """The channel over the span as ``series``, a row for each interval but those of ``stretches``' long gaps.
+
+    Raises CloudError where there are more than MOST_LINES.
+    """
+    step = 1000 * view.span.interval_s
+    parts = _parts(view)
+    lines = sum((end_ms - begin_ms) // step for begin_ms, end_ms in parts)
+    if lines > MOST_LINES:
+        raise CloudError(
+            f"The time has {lines:,} intervals, more than the {MOST_LINES:,} of a page's file: choose a "
+            "shorter one by from= and to=, or let fieldgate export write them."
+        )
+    frames = [series(view, view.channel.name, begin_ms, end_ms, lines + 1) for begin_ms, end_ms in parts]
+    return Frame(frames[0].columns, [row for frame in frames for row in frame.rows])
+
+
+def _parts(view: View) -> tuple[tuple[int, int], ...]:
+    """The span without the mast's long gaps, on the intervals' grid; an empty part without any."""
+    span, step, phase = view.span, 1000 * view.span.interval_s, view.held.phase_ms
+    begin_ms = -((phase - span.begin_ms) // step) * step + phase
+    starts = (
+        f"SELECT (epoch_ms(interval_start) - {phase}) // {step} * {step} + {phase} AS start FROM statistics"  # noqa: S608
+    )
+    return stretches(view.held.read, starts, begin_ms, span.end_ms, step) or ((begin_ms, begin_ms),)
 
 
 VECTOR_MEAN: Final = (
@@ -200,7 +230,7 @@ def diurnal(view: View) -> Frame:
 
     Directions have no band: about north they have no order.
     """
-    is_direction = view.channel.quantity == "wind_direction"
+    is_direction = view.channel.is_direction
     mean = VECTOR_MEAN if is_direction else "avg(avg)"
     low, high = ("NULL", "NULL") if is_direction else (f"quantile_cont(avg, {at})" for at in (0.1, 0.9))
     return view.held.read(
@@ -323,16 +353,16 @@ def rain(view: View) -> Frame:
     that by the site's clock.
     """
     (name,) = view.need(precipitation=view.gauge)
-    span, step, phase = view.span, 1000 * view.span.interval_s, view.held.phase_ms
+    span, step = view.span, 1000 * view.span.interval_s
     length = 3_600_000 if span.end_ms - span.begin_ms <= 7 * DAY_MS else DAY_MS
     # A day begins at the site's midnight; an hour too, where local time is ahead by 5:45.
     ahead = 60_000 * view.mast.offset_min
-    first = -((phase - span.begin_ms) // step) * step + phase
+    parts = ", ".join(map(str, _parts(view)))
     place = f"(start + {ahead}) // {length} * {length} - {ahead}"
     return view.held.read(
         f"""SELECT {place} AS time, sum(sum) AS sum_mm, count(sum) AS intervals, count(*) AS due,
             strftime(make_timestamp(1000 * (time + {ahead})), '%Y-%m-%d %H:%M') AS local
-        FROM (SELECT range AS start FROM range({first}, {span.end_ms}, {step}))
+        FROM (SELECT unnest(range(first, until, {step})) AS start FROM (VALUES {parts}) AS part(first, until))
         LEFT JOIN (SELECT epoch_ms(interval_start) AS start, sum FROM statistics WHERE channel = ?)
             USING (start)
         GROUP BY ALL ORDER BY 1""",  # noqa: S608 - numbers and texts of ours
@@ -348,16 +378,23 @@ CHARTS: Final[dict[str, Callable[[View], Frame]]] = {
 """The numbers of each chart, by its name in the CSV's address."""
 
 
-def subject(view: View, name: str) -> str:
-    """What a chart is of: its channels, in words."""
+def channels_of(view: View, name: str) -> list[str]:
+    """The channels that a chart is made of by the choice of one; none of charts of the whole mast."""
     cup, vane = view.cup, view.vane
     named: tuple[Channel | None, ...] = {
         "wind-rose": (cup, vane), "distribution": (cup,), "turbulence": (cup,), "diurnal": (view.channel,),
-        "pair": (cup,), "shadow": (cup, vane), "irradiance": (view.sun,), "rain": (view.gauge,),
+        "series": (view.channel,), "pair": (cup,), "shadow": (cup, vane), "irradiance": (view.sun,),
+        "rain": (view.gauge,),
     }.get(name, ())  # fmt: skip
     texts = [each.name for each in named if each is not None]
     if name in ("pair", "shadow") and view.twin:
         texts.insert(1, view.twin)
+    return texts
+
+
+def subject(view: View, name: str) -> str:
+    """What a chart is of: its channels, in words."""
+    texts = channels_of(view, name)
     if name == "wind-rose":
         texts.append("16 sectors")
     return ", ".join(texts) or {"shear": "cups", "recovery": "all channels"}.get(name, "mast")

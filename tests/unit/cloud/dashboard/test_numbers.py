@@ -17,12 +17,14 @@ from deltalake import DeltaTable
 from cloud.dashboard import charts
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader
-from cloud.dashboard.views import Request, draw, open_view
+from cloud.dashboard.server import mast_csv
+from cloud.dashboard.views import Request, draw, draw_series, open_view
 from cloud.errors import CloudError
 from cloud.lake.mast import DAY_MS
 from cloud.lake.numbers import CHARTS, View, series, subject, summary, weibull
 from cloud.lake.reader import LakeReader
-from tests.support.fleet_lake import reader_of, write_fleet
+from spark_jobs.platform import schemas
+from tests.support.fleet_lake import reader_of, write, write_fleet
 
 END = datetime(2026, 11, 21, tzinfo=UTC)
 NOTHING_LIVE = LiveReader(None, ())
@@ -113,6 +115,46 @@ def test_directions_are_averaged_as_vectors(view: View) -> None:
     assert made.column("value")[0] == pytest.approx(expected, abs=0.5)  # weighted by samples
 
 
+@pytest.mark.parametrize(
+    ("kind", "figure", "value", "words"),
+    [
+        ("direction", "avg", 0.0, "Mean 0"),
+        ("accumulated", "sum", 360.0, "Sum 51,840 x"),
+        ("linear", "avg", 180.0, "Mean 180 x, from 180 x to 180 x"),
+    ],
+)
+def test_a_quantity_of_ones_own_is_put_together_by_its_kind(
+    tmp_path: Path, kind: str, figure: str, value: float, words: str
+) -> None:
+    name, n = "buoy.wave", 288
+    write(tmp_path, schemas.STATISTICS, {
+        "gateway": ["sea-01"] * n, "channel": [name] * n, "quantity": ["wave"] * n, "unit": ["x"] * n,
+        "interval_s": [600] * n, "date": [(END + timedelta(minutes=10 * at)).date() for at in range(n)],
+        "interval_start": [END + timedelta(minutes=10 * at) for at in range(n)],
+        figure: [359.0, 1.0] * (n // 2), "count": [600] * n, "expected": [600.0] * n,
+        "recovery": np.ones(n), "version": [1] * n,
+    })  # fmt: skip
+    write(tmp_path, schemas.CHANNELS, {
+        "gateway": ["sea-01"], "channel": [name], "sensor": ["buoy"], "quantity": ["wave"], "kind": [kind],
+        "valid_from": [END],
+    })  # fmt: skip
+    view = open_view(reader_of(tmp_path), Request("sea-01", name))
+    made = series(view, name, view.span.begin_ms, view.span.end_ms, points=n // 2)
+    assert [(each + 180) % 360 for each in made.column("value")] == pytest.approx(
+        [(value + 180) % 360] * (n // 2)
+    )
+    drawn = draw_series(view, made, {})
+    assert isinstance(drawn, dict)
+    assert words in drawn["aria"]["label"]["description"]
+    assert (drawn["yAxis"][0].get("max") == 360) == (kind == "direction")
+    if kind != "accumulated":
+        means = CHARTS["diurnal"](view).column("mean")
+        assert [(each + 180) % 360 for each in means] == pytest.approx([(value + 180) % 360] * 24)
+        by_day = draw(view, "diurnal")
+        assert isinstance(by_day, dict)
+        assert by_day["series"][-1]["showSymbol"] == (kind == "direction")
+
+
 def open_view_channel(view: View, channel: str) -> View:
     return replace(view, channel=next(each for each in view.mast.channels if each.name == channel))
 
@@ -187,11 +229,30 @@ def test_a_late_correction_is_in_the_next_answer(lake: Path, tmp_path: Path) -> 
         (Request("mast-01", begin="soon"), "'soon' is no time such as 2026-11-23"),
         (Request("mast-01", begin="2027-01-01"), "Nothing from 2027-01-01 00:00 to 2026-11-21 00:00"),
         (Request("'; DROP TABLE x"), "No statistics of '; DROP TABLE x in the lake"),
+        (
+            Request("mast-01", "cup-60m.wind_speed"),
+            "mast-01 has no statistics of a channel cup-60m.wind_speed; it has baro.pressure, cup-20m-a.",
+        ),
     ],
 )
 def test_an_address_that_asks_for_nothing(reader: LakeReader, asked: Request, problem: str) -> None:
     with pytest.raises(CloudError, match=problem.partition("(")[0]):
         open_view(reader, asked)
+
+
+def test_a_file_is_named_by_its_channels(reader: LakeReader) -> None:
+    for channel, chart, named in (
+        (None, "series", f"mast-01-series-{CUP}"),
+        ("baro.pressure", "diurnal", "mast-01-diurnal-baro.pressure"),
+        ("baro.pressure", "wind-rose", f"mast-01-wind-rose-{CUP}-{VANE}"),
+        ("baro.pressure", "recovery", "mast-01-recovery"),
+    ):
+        answer = mast_csv(reader, Request("mast-01", channel, "2026-11-20"), chart)
+        name = f'attachment; filename="{named}_2026-11-20_2026-11-21.csv"'
+        assert answer.headers["Content-Disposition"] == name
+    for chart in ("series", "wind-rose"):
+        assert mast_csv(reader, Request("mast-01", "cup-60m.wind_speed"), chart).status_code == 404
+    assert mast_csv(reader, Request("mast-01", ""), "series").status_code == 200
 
 
 def test_a_hostile_channel_is_a_text_to_sql(view: View) -> None:

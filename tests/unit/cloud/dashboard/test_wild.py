@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,8 @@ from cloud.dashboard.report.page import read_report, write_page
 from cloud.dashboard.server import mast_csv
 from cloud.dashboard.views import Request, draw, open_view
 from cloud.lake.numbers import CHARTS
-from tests.support.fleet_lake import reader_of
+from spark_jobs.platform import schemas
+from tests.support.fleet_lake import reader_of, write
 
 NOW_MS = int(datetime(2026, 11, 21, tzinfo=UTC).timestamp() * 1000)
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -55,6 +56,43 @@ def test_one_interval_of_what_cannot_be_is_nowhere(lake: Path, wild: float) -> N
     page = write_page(report, now_ms=NOW_MS, version="1")
     assert len(page) < LARGEST
     assert "can't be read" not in page
+
+
+def write_sums(lake: Path, starts: list[datetime], interval_s: int = 600) -> None:
+    """Adds rows of a mast that has a rain gauge alone."""
+    n = len(starts)
+    write(lake, schemas.STATISTICS, {
+        "gateway": ["gauge-01"] * n, "channel": ["rain.precipitation"] * n, "quantity": ["precipitation"] * n,
+        "unit": ["mm"] * n, "interval_s": [interval_s] * n, "interval_start": starts,
+        "date": [each.date() for each in starts], "sum": [0.2] * n, "count": [600] * n,
+        "expected": [600.0] * n, "recovery": np.ones(n), "version": [1] * n,
+    })  # fmt: skip
+
+
+def test_an_interval_decades_before_the_others_makes_no_page_or_file_longer(tmp_path: Path) -> None:
+    write_sums(tmp_path, [datetime(2000, 1, 1, tzinfo=UTC)])
+    write_sums(tmp_path, [AT + timedelta(minutes=10 * at) for at in range(3 * 144) if at % 144 != 5])
+    reader, request = reader_of(tmp_path), Request("gauge-01", begin="2000-01-01")
+    for name, longest in (("series", 1 + 1 + 3 * 144), ("rain", 1 + 1 + 4)):
+        lines = bytes(mast_csv(reader, request, name).body).splitlines()
+        assert len(lines) == longest, name
+    view = open_view(reader, request)
+    for name in CHARTS:
+        assert len(mast_csv(reader, request, name).body) < 2000, name
+        assert len(str(draw(view, name))) < 2000, name
+    # In a time without a row there is nothing to fill either.
+    nothing = Request("gauge-01", begin="2005-01-01", end="2006-01-01")
+    assert len(bytes(mast_csv(reader, nothing, "series").body).splitlines()) == 1
+
+
+def test_a_file_of_a_page_has_a_bound_and_says_how_to_get_the_rest(tmp_path: Path) -> None:
+    write_sums(tmp_path, [AT + timedelta(seconds=4000 * at) for at in range(80)], interval_s=1)
+    answer = mast_csv(reader_of(tmp_path), Request("gauge-01", begin="2026-11-20"), "series")
+    assert answer.status_code == 404
+    assert bytes(answer.body).decode() == (
+        "The time has 316,001 intervals, more than the 300,000 of a page's file: choose a shorter one by "
+        "from= and to=, or let fieldgate export write them.\n"
+    )
 
 
 MADE_UP = 3000

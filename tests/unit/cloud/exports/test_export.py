@@ -496,7 +496,8 @@ def test_written_numbers_are_read_as_the_same(
     channel = Channel(CUP, "wind_speed", "m/s")
     columns = (Column(channel, "avg"), Column(channel, "count"))
     begin_ms = int(T0.timestamp() * 1000)
-    export = Export(Mast("mast-07", (channel,), (interval_s,), 0, 0, {}), columns, interval_s, begin_ms, 0)
+    mast = Mast("mast-07", (channel,), (interval_s,), 0, 0, {})
+    export = Export(mast, columns, interval_s, begin_ms, 0, ())
     times = [1000 * begin_ms + 1_000_000 * interval_s * at for at in range(len(rows))]
     values, counts = zip(*rows, strict=True)
     batch = pa.record_batch([
@@ -555,6 +556,43 @@ def test_a_recorded_mast_is_what_its_file_has(tmp_path: Path) -> None:
     back = read_back(tmp_path, tmp_path / "old-mast-80m.dat", "old-mast-80m")
     before, after = (statistics(lake, "old-mast-80m") for lake in (tmp_path / "lake", back))
     pd.testing.assert_frame_equal(before, after, check_exact=True)
+
+
+STRAY: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("form", "heading"), [("csv", 1), ("toa5", 4)])
+def test_an_interval_decades_before_the_others_makes_no_rows_between(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, heading: int
+) -> None:
+    starts = [STRAY, *(T0 + timedelta(minutes=10 * at) for at in (0, 1, 4))]
+    short(tmp_path / "lake", starts, "mast-09")
+    path = exported(tmp_path / "lake", tmp_path / "m", form, mast="mast-09")
+    assert len(path.read_text().splitlines()) == heading + 1 + 5
+    assert (
+        "6 rows, 2000-01-01 00:00:00 to 2026-05-28 00:50:00 UTC+00:00; one gap of more than 5,000 intervals "
+        "has no rows: from 2000-01-01 00:10:00 to 2026-05-28 00:00:00\n"
+    ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("missing", "rows"), [(5000, 5002), (5001, 2)])
+def test_a_gap_of_up_to_5000_intervals_has_a_row_for_each(tmp_path: Path, missing: int, rows: int) -> None:
+    short(tmp_path / "lake", [T0, T0 + timedelta(minutes=10 * (missing + 1))], "mast-09")
+    table = table_of(exported(tmp_path / "lake", tmp_path / "m.csv", "csv", mast="mast-09"))
+    assert len(table) == rows
+    assert table.iloc[:, 0].notna().sum() == 2
+
+
+def test_readings_decades_apart_are_all_there(tmp_path: Path) -> None:
+    times = [STRAY + timedelta(hours=23), T0 + timedelta(hours=1), T0 + timedelta(days=1, hours=2)]
+    short(tmp_path / "lake", [STRAY, T0 + timedelta(days=3)], "mast-09")
+    write(tmp_path / "lake", schemas.READINGS, {
+        "gateway": ["mast-09"] * 3, "channel": [CUP] * 3, "time": times,
+        "date": [each.date() for each in times], "value": np.arange(3.0), "quality": [1] * 3,
+        "clock": ["synced"] * 3,
+    })  # fmt: skip
+    path = exported(tmp_path / "lake", tmp_path / "m.csv", "csv", "--readings", mast="mast-09")
+    assert list(table_of(path, "time (UTC+00:00)")[CUP]) == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("options", [[], ["--readings"]])
