@@ -110,8 +110,9 @@ class GatewayState:
     """One gateway: its channels, their pairs, and the alarms of intervals.
 
     ``twins``: a twin's name by channel. ``opened``: alerts that are open, of what has not come yet.
-    ``horizon_us``: newest live event time; ``received_since_us``: since when readings came without a gap;
-    ``arrived_us``: when Kafka had its newest record. ``moving``: a channel's silence may change.
+    ``horizon_us``: newest live event time, at most its arrival; ``received_since_us``: since when readings
+    came without a gap; ``arrived_us``: when Kafka had its newest record. ``moving``: a channel's silence may
+    change.
     """
 
     name: str
@@ -137,10 +138,12 @@ class GatewayState:
                 since_us = silence.since_us or 0
                 at_us = sample.time_us if sample.time_us > since_us else sample.kafka_us
                 events += silence.end(self.name, None, at_us)
-        if live and sample.time_us > self.horizon_us:
-            if sample.time_us - self.horizon_us > max(MIN_GAP_US, 3 * sample.period_us):
-                self.received_since_us = sample.time_us
-            self.horizon_us = sample.time_us
+        # A device's clock may be ahead: no reading is of later than its arrival.
+        reached_us = min(sample.time_us, sample.kafka_us)
+        if live and reached_us > self.horizon_us:
+            if reached_us - self.horizon_us > max(MIN_GAP_US, 3 * sample.period_us):
+                self.received_since_us = reached_us
+            self.horizon_us = reached_us
         return events
 
     def evaluate_silence(self, now_us: int) -> Iterator[AlertEvent]:

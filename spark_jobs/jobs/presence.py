@@ -27,12 +27,22 @@ from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes, 
 from spark_jobs.sinks.merge import differs, merge_rows
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.streaming.query import Job, Source
+from spark_jobs.transforms.dedupe import joined_ranges
 from spark_jobs.transforms.packing import IDENTITY, identity_ranges
-from spark_jobs.transforms.presence import arrivals, claimed, dropped, judged, presence_rows, with_arrivals
+from spark_jobs.transforms.presence import (
+    accountable,
+    arrivals,
+    claimed,
+    dropped,
+    judged,
+    presence_rows,
+    with_arrivals,
+)
 
 log = logging.getLogger("fieldgate.jobs.presence")
 
 _EVERY_S: Final = 60.0
+_CLAIM: Final = (*IDENTITY, "reporter")
 _MARGIN: Final = "interval 5 minutes"
 """Rejects are read again from so long before the last ones: clocks of several writers differ."""
 
@@ -84,6 +94,11 @@ class PresenceJob(Job):
     def _ranges(self, table: Table) -> DataFrame:
         return self._read(table).select(*IDENTITY, "first_seq", "last_seq").toDF(*IDENTITY, "first", "last")
 
+    def _claims(self) -> DataFrame:
+        """The ranges that rejects claim, with their ``reporter``."""
+        claims = self._read(SET_ASIDE).withColumnsRenamed({"first_seq": "first", "last_seq": "last"})
+        return claims.select(*_CLAIM, "first", "last")
+
     def _update(self, readings: DataFrame, *, all_settled: bool = False) -> None:
         """Counts everything again, and writes the rows that come out differently."""
         with self._lock:
@@ -93,8 +108,8 @@ class PresenceJob(Job):
             unseen = identity_ranges(self._unseen())
             found = {
                 "stored": self._ranges(SEEN).union(unseen),
-                "dead_letters": self._ranges(SET_ASIDE),
-                "announced": dropped(runs),
+                "dead_letters": accountable(self._claims(), runs),
+                "announced": accountable(dropped(runs), runs),
             }
             old, at_us = self._read(PRESENCE), self._now_us()
             plan_for(self._spark, 10 * old.count())
@@ -164,9 +179,12 @@ class PresenceJob(Job):
         newest_us = _newest_us(rejects)
         if newest_us is not None:
             schemas = ReadingSchemas(self._spark, self._settings, keep=False).known
-            known = self._ranges(SET_ASIDE).toDF("g", "c", "r", "first", "last")
-            there = F.expr("gateway = g and channel = c and run = r and seq between first and last")
-            new = identity_ranges(claimed(rejects, schemas).join(known, there, "left_anti")).persist()
+            known = self._claims().toDF("g", "c", "r", "by", "first", "last")
+            same = "gateway = g and channel = c and run = r and reporter <=> by"
+            there = F.expr(f"{same} and seq between first and last")
+            claims = claimed(rejects, schemas).join(known, there, "left_anti")
+            numbers = claims.select(*_CLAIM, F.col("seq").alias("first"), F.col("seq").alias("last"))
+            new = joined_ranges(numbers, _CLAIM).persist()
             if not new.isEmpty():
                 found = new.withColumnsRenamed({"first": "first_seq", "last": "last_seq"})
                 dated = found.withColumn("ingested_at", F.lit(moment_of(newest_us)))

@@ -172,9 +172,12 @@ PRESENCE: Final = Table(
 """``last_value`` and ``period_ms`` are of the reading at ``last_time``."""
 
 SET_ASIDE: Final = Table(
-    "_set_aside", columns("gateway channel run: string, first_seq last_seq: long, ingested_at: time")
+    "_set_aside",
+    columns("gateway channel run: string, first_seq last_seq: long, reporter: string, ingested_at: time"),
 )
 """Ranges of ``seq`` that records in ``quarantine`` claim, up to what came into it at ``ingested_at``.
+
+``reporter`` is the ``gateway`` that these records have in ``quarantine``.
 
 Internal: ``quarantine`` keeps its rows for a month, a reading that went there is accounted for longer.
 """

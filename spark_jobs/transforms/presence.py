@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.wire import seq_accounting as accounts
 from cloud.wire.avro_readings import NO_SCHEMAS, plain
@@ -57,7 +58,7 @@ def arrivals(readings: DataFrame) -> DataFrame:
     )
 
 
-_CLAIMED: Final = columns("gateway channel run: string, seq: long")
+_CLAIMED: Final = columns("gateway channel run: string, seq: long, reporter: string")
 
 
 def _claimed(payload: bytes, schemas: Mapping[int, str]) -> tuple[str, str, str, int] | None:
@@ -68,25 +69,41 @@ def _claimed(payload: bytes, schemas: Mapping[int, str]) -> tuple[str, str, str,
 
 def _claims(batches: Iterable[Any], schemas: Mapping[int, str]) -> Iterator[Any]:
     for batch in batches:
-        found = [_claimed(payload, schemas) for payload in batch["payload"].to_pylist() if payload]
-        columns = list(zip(*filter(None, found), strict=True)) or [()] * 4
-        arrays = [pa.array(values, pa.string()) for values in columns[:3]]
-        yield pa.RecordBatch.from_arrays([*arrays, pa.array(columns[3], pa.int64())], names=_CLAIMED.names)
+        rejects = zip(batch["payload"].to_pylist(), batch["gateway"].to_pylist(), strict=True)
+        claims = [(_claimed(payload, schemas), reporter) for payload, reporter in rejects if payload]
+        rows = [(*claim, reporter) for claim, reporter in claims if claim is not None]
+        named = [dict(zip(_CLAIMED.names, row, strict=True)) for row in rows]
+        yield pa.RecordBatch.from_pylist(named, schema=to_arrow_schema(_CLAIMED))
 
 
 def claimed(rejects: DataFrame, schemas: Mapping[int, str] = NO_SCHEMAS) -> DataFrame:
-    """The readings that rejects claim to be, as far as they do: gateway, channel, run, seq.
+    """The readings that rejects claim to be, as far as they do: gateway, channel, run, seq, reporter.
 
     A forged one claims what its gateway never issued, and what proves nothing what another may have.
     """
     issued = rejects.where("overflow is null and reason not in ('FORGED', 'IDENTITY')")
-    return issued.select("payload").mapInArrow(partial(_claims, schemas=dict(schemas)), _CLAIMED)
+    claims = partial(_claims, schemas=dict(schemas))
+    return issued.select("payload", "gateway").mapInArrow(claims, _CLAIMED)
 
 
 def dropped(runs: DataFrame) -> DataFrame:
-    """The ranges of seq that run records announce as dropped."""
-    drops = runs.select(F.explode("dropped").alias("drop")).select("drop.*")
-    return drops.select(*IDENTITY, F.greatest("first", F.lit(1)).alias("first"), "last")
+    """The ranges of seq that run records announce as dropped, and whose record does (``reporter``)."""
+    drops = runs.select(F.explode("dropped").alias("drop"), F.col("gateway").alias("reporter"))
+    first = F.greatest("drop.first", F.lit(1)).alias("first")
+    return drops.select(*(f"drop.{name}" for name in IDENTITY), first, "drop.last", "reporter")
+
+
+def accountable(ranges: DataFrame, runs: DataFrame) -> DataFrame:
+    """Ranges of seq without those that one gateway reports of another, where both have run records.
+
+    Such a gateway accounts for its own readings alone, so none makes another's losses disappear. Devices
+    have no run records: the gateway that forwards them reports for them. A ``reporter`` without any is the
+    key of a forward, which may be any text.
+    """
+    gateways = runs.agg(F.collect_set("gateway").alias("gateways"))
+    both = "array_contains(gateways, gateway) and array_contains(gateways, reporter)"
+    kept = ranges.crossJoin(gateways).where(f"reporter <=> gateway or reporter is null or not ({both})")
+    return kept.select(*IDENTITY, "first", "last")
 
 
 def _whole(found: DataFrame, runs: DataFrame) -> DataFrame:

@@ -40,7 +40,7 @@ from tests.spark.records import (
     reading,
     rows_of,
 )
-from tests.spark.running import started
+from tests.spark.running import run_to_end, started
 
 S = 1_000_000
 
@@ -55,10 +55,10 @@ class Tables:
         self._runs = RecordSink(spark, settings, RUN_RECORDS)
         self._status = RecordSink(spark, settings, STATUS_RECORDS)
 
-    def readings(self, at_s: int, numbers: dict[str, Iterable[int]]) -> None:
+    def readings(self, at_s: int, numbers: dict[str, Iterable[int]], gateway: str = "mast-07") -> None:
         rows = [
             {
-                "gateway": "mast-07", "channel": "cup.wind_speed", "run": run, "seq": seq, "clock": "synced",
+                "gateway": gateway, "channel": "cup.wind_speed", "run": run, "seq": seq, "clock": "synced",
                 "time": START_US + seq * S, "value": float(seq), "period_ms": 1000,
                 "kafka_time": KAFKA_US + at_s * S,
             }
@@ -67,12 +67,11 @@ class Tables:
         ]  # fmt: skip
         append_rows(self._spark, self._settings, READINGS, rows)
 
-    def rejects(self, at_s: int, *payloads: bytes) -> None:
+    def rejects(self, at_s: int, *payloads: bytes, gateway: str = "mast-07") -> None:
+        """Rejects whose key names this gateway."""
         at_us = KAFKA_US + at_s * S
-        rows = [
-            {"reason": "WRONG_UNIT", "payload": payload, "kafka_time": at_us, "ingested_at": at_us}
-            for payload in payloads
-        ]
+        of_all = {"reason": "WRONG_UNIT", "kafka_time": at_us, "ingested_at": at_us, "gateway": gateway}
+        rows = [{**of_all, "payload": payload} for payload in payloads]
         append_rows(self._spark, self._settings, QUARANTINE, rows)
 
     def runs(self, at_s: int, *records: bytes) -> None:
@@ -147,6 +146,38 @@ def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, setting
 def _counts(settings: Settings) -> list[tuple[Any, ...]]:
     rows = rows_of(settings, "presence")
     return [(row["state"], row["pending"], row["lost"], row["announced"]) for row in rows]
+
+
+def test_no_gateway_makes_losses_of_another_disappear(spark: SparkSession, settings: Settings) -> None:
+    tables = Tables(spark, settings)
+
+    def rejected(gateway: str, *seqs: int) -> list[bytes]:
+        made = (encode_reading(reading(seq, gateway=gateway, run="r1")) for seq in seqs)
+        return [payload.replace(b'"m/s"', b'"km/h"') for payload in made]
+
+    def drops(*ranges: str) -> list[dict[str, Any]]:
+        return [{"reason": "OUTBOX_FULL", "count": len(ranges), "ranges": list(ranges)}]
+
+    # Each has 1 to 20 of 30 in the table, and what it reports of its own counts.
+    masts = ("mast-v", "mast-w", "mast-x")
+    own = {"mast-v": ["r1 cup.wind_speed 21-22"], "mast-w": [], "mast-x": ["mast-x/r1 cup.wind_speed 29-29"]}
+    for mast in masts:
+        tables.readings(12, {"r1": range(1, 21)}, mast)
+        record = run_record("r1", "stopped", 30, in_flight=0, outbox_records=0, dropped=drops(*own[mast]))
+        tables.runs(12, record.replace(b'"mast-07"', f'"{mast}"'.encode()))
+    tables.readings(12, {"r1": [1, 2]}, "fridge")
+    # The last one announces another's, and its rejects claim another's, too.
+    others = ["mast-v/r1 cup.wind_speed 21-30", "fridge/r1 cup.wind_speed 3-5"]
+    tables.runs(12, run_record("q1", "running", 0, dropped=drops(*others)))
+    tables.rejects(12, *rejected("mast-w", *range(21, 31)), gateway="mast-07")
+    tables.rejects(12, *rejected("mast-w", 21, 22), gateway="mast-w")
+    # A forward gives its readings a key of its own.
+    tables.rejects(12, *rejected("mast-x", 21), gateway="shed")
+    tables.rejects(12, *rejected("mast-x", 22), gateway="")
+    run_to_end(settings, PresenceJob(spark, settings))
+    found = {row["gateway"]: (row["lost"], row["announced"]) for row in rows_of(settings, "presence")}
+    expected = {"mast-v": (8, 2), "mast-w": (8, 0), "mast-x": (7, 1), "fridge": (0, 3), "mast-07": (0, 0)}
+    assert found == expected
 
 
 def test_readings_that_are_not_in_the_stored_ranges_yet(spark: SparkSession, settings: Settings) -> None:
@@ -270,8 +301,9 @@ def test_frames_of_what_arrived_and_what_rejects_claim(spark: SparkSession) -> N
         {
             "reason": pa.array(reasons),
             "payload": pa.array(payloads, pa.binary()),
+            "gateway": pa.array(["shed"] * len(rejected)),
             "overflow": pa.array(overflow, pa.int64()),
         }
     )
     claims = [tuple(row) for row in claimed(spark.createDataFrame(rejects), SCHEMAS).collect()]
-    assert claims == [("mast-07", "cup.wind_speed", "run-1", seq) for seq in (5, 8)]
+    assert claims == [("mast-07", "cup.wind_speed", "run-1", seq, "shed") for seq in (5, 8)]

@@ -341,6 +341,23 @@ def test_an_outage_of_the_gateway_is_no_silence_of_its_channels() -> None:
     assert [t.channel for t in silence(engine, [1020, 1026])] == ["b.temperature"]
 
 
+@pytest.mark.parametrize("ahead_s", [50, 100, 570])
+def test_a_device_whose_clock_is_ahead_makes_no_other_channel_silent(ahead_s: int) -> None:
+    engine = Engine(rules(SILENT))
+    events = []
+    for at in range(1000):
+        # The device's clock steps ahead at 100 s, and back at 700 s.
+        time_s = at + ahead_s if 100 <= at < 700 else at
+        device = sample(time_s, 20, channel="device.temperature")._replace(kafka_us=T0 + (at + 1) * S)
+        slow = [sample(at, 20, period_s=4)] if at % 8 == 0 else []
+        events += engine.observe([*slow, device], T0 + (at + 1) * S)
+        events += silence(engine, [at + 1])
+    assert events == []
+    # A channel that sends no more is silent all the same.
+    run(engine, [sample(at, 20, channel="device.temperature") for at in range(1000, 1040)])
+    assert [t.channel for t in silence(engine, [1041, 1047])] == ["box.temperature"]
+
+
 def test_a_whole_gateway_is_silent_by_the_clock_once_the_backlog_is_read() -> None:
     engine = Engine(rules(SILENT))
     run(engine, [sample(at, 20) for at in range(5)])
