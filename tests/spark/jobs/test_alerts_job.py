@@ -527,10 +527,8 @@ def test_the_rules_are_looked_at_before_spark_starts(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "spark_jobs", "run", "alerts", "--rules", str(tmp_path / "r.toml")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
     assert ended.returncode == 2
-    assert ended.stderr.splitlines() == [
-        f"error: {tmp_path}/r.toml:1: rule[1].kind: is required",
-        f"{tmp_path}/r.toml:1: rule[1].name: is required",
-    ]
+    # What else a rule needs depends on its kind.
+    assert ended.stderr.splitlines() == [f"error: {tmp_path}/r.toml:1: rule[1].kind: is required"]
     assert parse_run(["alerts"]).rules is None
 
 
