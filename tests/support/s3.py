@@ -163,9 +163,15 @@ class Moto(ObjectStore):
         self._ask("PUT", place, text, _BYTES)
 
     def objects(self, bucket: str) -> dict[str, bytes]:
-        """All of a bucket, which has at most a thousand, by key."""
-        keys = re.findall("<Key>(.+?)</Key>", self._ask("GET", f"{bucket}?list-type=2").decode())
-        return {key: self._ask("GET", f"{bucket}/{quote(key)}", "", _signed_for("s3")) for key in keys}
+        """All of a bucket, which has at most a thousand, by key; what a running job deletes meanwhile isn't."""
+        found: dict[str, bytes] = {}
+        for key in re.findall("<Key>(.+?)</Key>", self._ask("GET", f"{bucket}?list-type=2").decode()):
+            try:
+                found[key] = self._ask("GET", f"{bucket}/{quote(key)}", "", _signed_for("s3"))
+            except HTTPError as error:
+                if error.code != 404:
+                    raise
+        return found
 
     def new_keys(self, *actions: str) -> Keys:
         """Those of a new user who may do this, ``s3:GetObject`` for instance, in every bucket."""
