@@ -163,7 +163,7 @@ class Moto(ObjectStore):
         self._ask("PUT", place, text, _BYTES)
 
     def objects(self, bucket: str) -> dict[str, bytes]:
-        """All of a bucket, which has at most a thousand, by key; what a running job deletes meanwhile isn't."""
+        """All of a bucket, which has at most a thousand, by key, but what a job deletes meanwhile."""
         found: dict[str, bytes] = {}
         for key in re.findall("<Key>(.+?)</Key>", self._ask("GET", f"{bucket}?list-type=2").decode()):
             try:
