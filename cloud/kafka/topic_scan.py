@@ -44,7 +44,7 @@ _MOST: Final = 2000
 _TIMEOUT_S: Final = 3.0
 _OLDEST_WITHIN_S: Final = 2.0
 _SMALL: Final = {"queued.max.messages.kbytes": "1024", "fetch.message.max.bytes": "16384"}
-"""For one record of each partition; a larger record Kafka sends all the same."""
+"""One record of each partition fits; Kafka sends a larger one all the same."""
 
 Compacted = RunRecord | ChannelRecord | SiteRecord
 COMPACTED: Final[Mapping[str, Callable[[bytes], Compacted]]] = {

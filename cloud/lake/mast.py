@@ -194,7 +194,7 @@ def stretches(
     step_ms: int,
     longest: int = LONGEST_GAP,
 ) -> tuple[tuple[int, int], ...]:
-    """From and to of a time's parts between its gaps of more than so many steps without a row.
+    """Returns the parts of a time, from and to, between gaps of more than ``longest`` steps without a row.
 
     ``starts`` is SQL with one column, ``start``, in milliseconds; ``read`` answers it. Raises CloudError.
     """

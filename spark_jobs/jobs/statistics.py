@@ -480,7 +480,7 @@ class StatisticsJob(Job):
         rows = self._spark.read.format("delta").load(self._location).where(F.col("interval_s") == interval_s)
         start_us = F.unix_micros("interval_start").alias("start_us")
         with self._lock:
-            # By which records its missing rows were made is unknown: those of an empty table are none.
+            # Nobody has stored by which records its missing rows were made: those of an empty table are none.
             self._records_version = 0
             self._state = computed(restored(rows, interval_s))
             self._pass("start", touched=rows.where("version = 0").select(*CHANNEL, start_us))
