@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,10 +80,21 @@ class RunningDemo:
         """What it wrote to stderr so far."""
         return (self.workdir.parent / "demo.err").read_text()
 
+    def warnings(self) -> str:
+        """What its components logged at WARNING and above."""
+        found = [
+            f"{log.name}: {line}"
+            for log in sorted(self.workdir.glob("*.log"))
+            for line in log.read_text(errors="replace").splitlines()
+            if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)
+        ]
+        return "\n".join(found[-60:])
+
     def result(self, deadline_s: float) -> dict[str, Any]:
         """The JSON object it ends with; fails where it doesn't end well."""
         out, _ = self.process.communicate(timeout=deadline_s)
-        assert self.process.returncode == 0, f"exit {self.process.returncode}: {out}\n{self.errors()}"
+        ended = f"exit {self.process.returncode}: {out}\n{self.warnings()}\n{self.errors()}"
+        assert self.process.returncode == 0, ended
         return dict(json.loads(out))
 
     def lake(self) -> duckdb.DuckDBPyConnection:
