@@ -37,6 +37,14 @@ _REFUSALS: Final = frozenset(
 )
 """Nothing comes until someone mends it: the reader ends with the reason, and another is made later."""
 
+_MOVING: Final = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
+"""Another broker than the one that was asked has the group or the partition, or will have in a moment."""
 _FENCED: Final = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)
 _ANOTHER: Final = "another gateway with this id reads them (a cloned SD card?): it needs another gateway.id"
 
@@ -93,7 +101,7 @@ class Reader:
         }
         self._consumer = _open(settings)
         try:
-            self._assigned = self._places()
+            self._assigned = self._settled_places()
             self.start()
         except KafkaException as error:
             # The cause, where there is one, comes by the callback.
@@ -130,6 +138,17 @@ class Reader:
     def _places(self) -> Sequence[TopicPartition]:
         """Where to begin. Raises KafkaException."""
         raise NotImplementedError
+
+    def _settled_places(self) -> Sequence[TopicPartition]:
+        """Asks again while the brokers move what was asked for. Raises KafkaException."""
+        until_s = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return self._places()
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING or time.monotonic() > until_s:
+                    raise
+                self._consumer.poll(0.1)
 
     def _next(self, timeout_s: float) -> Message | None:
         """The next record, None without one in time. Raises CloudError."""
@@ -191,12 +210,6 @@ Partition = tuple[str, int]
 # Kafka forgets after a week (offsets.retention.minutes), counted from the last commit.
 KEEP_EVERY_S: Final = 6 * 3600.0
 """How often a position that stays the same is to be committed again."""
-_MOVING: Final = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-)
-"""The broker that has the group's positions is not the one that was asked, or not ready."""
 _FLUSH_TURNS: Final = 10
 _FLUSH_S: Final = 0.1
 
@@ -286,17 +299,14 @@ class TopicReader(Reader):
 
     def _kept(self, places: list[TopicPartition]) -> list[TopicPartition]:
         """The group's positions, below 0 where there is none. Raises KafkaException."""
-        until_s = time.monotonic() + ANSWER_S
-        while True:
-            try:
-                return self._consumer.committed(places, timeout=ANSWER_S)
-            except KafkaException as error:
-                # This only times out for a group that is forbidden; the cause comes as a message.
-                cause = self._consumer.poll(0.1)
-                if cause is not None and (reason := cause.error()) is not None:
-                    raise KafkaException(reason) from error
-                if error.args[0].code() not in _MOVING or time.monotonic() > until_s:
-                    raise
+        try:
+            return self._consumer.committed(places, timeout=ANSWER_S)
+        except KafkaException as error:
+            # This only times out for a group that is forbidden; the cause comes as a message.
+            cause = self._consumer.poll(0.1)
+            if cause is not None and (reason := cause.error()) is not None:
+                raise KafkaException(reason) from error
+            raise
 
     def _on_commit(self, error: KafkaError | None, places: Collection[TopicPartition]) -> None:
         self._committing = False

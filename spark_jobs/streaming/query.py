@@ -134,7 +134,7 @@ class TopicIds:
         if not found.items() <= self._kept.items():
             self._kept |= found
             self._files.make_folder(self._place.rpartition("/")[0])
-            self._files.write(self._place, json.dumps(self._kept, sort_keys=True), sync=True)
+            self._files.write(self._place, json.dumps(self._kept, sort_keys=True))
 
 
 @dataclass(frozen=True)
