@@ -106,7 +106,7 @@ class RunningDemo:
 def running_demo(directory: Path, *arguments: str, as_json: bool = True) -> Iterator[RunningDemo]:
     """``fieldgate demo --json`` with these arguments; stopped at the end, and nothing of it is left.
 
-    The tables have four minutes to catch up, for a machine with other things to do. Without JSON it is as for
+    The tables have seven minutes to catch up, for a machine with other things to do. Without JSON it is as for
     people, and has pages: NiceGUI takes itself for a test of its own where it finds pytest's variable.
     """
     workdir = directory / "demo"
@@ -115,7 +115,7 @@ def running_demo(directory: Path, *arguments: str, as_json: bool = True) -> Iter
         process = subprocess.Popen(
             (
                 *(sys.executable, "-m", "gateway.cli", "demo", "--workdir", str(workdir)),
-                *("--drain-timeout", "240", *(["--json"] if as_json else []), *arguments),
+                *("--drain-timeout", "420", *(["--json"] if as_json else []), *arguments),
             ),
             env=env,
             stdout=subprocess.PIPE,

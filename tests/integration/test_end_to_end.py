@@ -18,7 +18,7 @@ from tests.integration.demo_runs import RunningDemo, running_demo
 from tests.support.nrg_csv import write_nrg_csv
 from tests.support.servers import shared_data
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.timeout(1000)]
 
 PROJECT = Path(__file__).resolve().parents[2]
 REAL_FILE = "mast_1s_20min.csv"
@@ -96,7 +96,7 @@ def test_an_outage_of_all_but_the_gateway_loses_nothing(
     jobs = () if full else ("--jobs", "ingest,statistics")
     with running_demo(tmp_path, *arguments, *jobs) as demo:
         with demo.outage(outage_s, kafka=signal.SIGTERM, mosquitto=signal.SIGKILL, jobs=signal.SIGKILL):
-            result = demo.result(500)
+            result = demo.result(800)
         assert demo.described_last()["state"] == "stopped"
         check_counts(result, seconds)
         check_statistics(demo, tmp_path / "mast_1s.csv")
