@@ -169,10 +169,11 @@ def _lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
         elif key.default is None:
             yield f"#{key.name} ="
         else:
-            yield f"#{key.name} = {_default(key)}"
+            yield f"#{key.name} = {default_text(key)}"
 
 
-def _default(key: Key) -> str:
+def default_text(key: Key) -> str:
+    """A key's default as a file has it."""
     if key.meaning.unit == "bytes" and isinstance(key.default, int):
         return toml(f"{key.default >> 30}GiB" if key.default % GIB == 0 else f"{key.default >> 20}MiB")
     return _address(key.name, key.default)

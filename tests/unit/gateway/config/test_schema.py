@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from cloud.toml_models import keys_of
 from drivers.registry import DRIVERS
 from gateway import cli
+from gateway.commands.schema import tables
 from gateway.config.schema import as_text, config_schema
 from tests.unit.drivers.plug_ins import DRIVER, Packages
 from tests.unit.gateway.config.json_schema import errors
@@ -26,6 +28,32 @@ SCHEMA: dict[str, Any] = config_schema(DRIVERS)
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(as_text(DRIVERS))
+
+
+def test_keys_are_printed_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema", "--keys", "clock", "dht11"]) == 0
+    assert capsys.readouterr().out == (
+        "[clock]\n"
+        '  trust   choice  "always"  kernel: once the kernel reports that it is synchronised '
+        '["kernel" or "always"]\n'
+        "  hold_s  number  3600.0    how long readings wait for it while Kafka is reachable "
+        "[s; 0 to 604800]\n"
+        "\n"
+        '[[sensor]] driver = "dht11"\n'
+        "  pin  whole number  required  GPIO number of the pin (BCM), not its place on the header [0 to 27]\n"
+    )
+    assert cli.main(["schema", "--keys", "clok"]) == 2
+    assert "no table of the config is called clok" in capsys.readouterr().err
+
+
+def test_without_a_name_all_keys_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema", "--keys"]) == 0
+    blocks = capsys.readouterr().out.rstrip("\n").split("\n\n")
+    for (_, heading, kind), block in zip(tables(), blocks, strict=True):
+        assert block.startswith(f"{heading}\n  ")
+        for key in keys_of(kind):
+            assert key.meaning.text, f"{heading} {key.name}"
+            assert f"\n  {key.name} " in block
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
