@@ -12,9 +12,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.support.config import ID, baro, config_text, dht
+from tests.support.json_schema import errors
 from tests.support.mast import run_gateway
 from tests.support.servers import eventually, unique_name
-from tests.unit.gateway.config.json_schema import errors
 from tests.unit.gateway.mqtt.test_home_assistant import SCHEMA
 
 PREFIX = "homeassistant/sensor/mast-07"

@@ -97,13 +97,6 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_version() -> None:
-    from importlib.metadata import version
-
-    done = fieldgate("--version")
-    assert (done.returncode, done.stdout) == (0, f"fieldgate {version('fieldgate')}\n")
-
-
 def test_topics_need_an_address_or_a_config(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(("provision", "topics")) == 2
     assert capsys.readouterr().err == "fieldgate: one of --bootstrap-servers, --cloud and -c is required\n"

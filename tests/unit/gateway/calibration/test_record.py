@@ -17,7 +17,7 @@ from drivers.registry import driver_type
 from gateway.calibration.record import configured, expiry_reasons
 from gateway.clock.hold import repaired
 from gateway.config import SensorConfig, check, load
-from gateway.config.calibration import accuracy_of, expiry_date
+from gateway.config.calibration import expiry_date
 from gateway.config.values import Accuracy, accuracy
 from gateway.ports import Record
 from tests.unit.cloud.wire.test_reading_records import UNREPAIRED
@@ -83,52 +83,42 @@ def test_another_version_of_the_daemon_gives_the_same_names(tmp_path: Path, text
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "after", "same"),
     [
-        ("slope = 0.765", "slope = 0.766"),
-        ("offset = 0.35", "offset = 0.36"),
-        ('"179500123456"', '"179500123457"'),
-        ("2026-03-12", "2026-03-13"),
-        ("2026-03-12", '2026-03-12\ncertificate = "26-0312"'),
-        ("2026-03-12", '2026-03-12\nlab = "Tunnel"'),
-        ("2026-03-12", '2026-03-12\nmodel = "NRG 40H"'),
-        ("2026-03-12", "2026-03-12\nexpires = 2027-03-12"),
-        ("2026-03-12", "2026-03-12\nrecalibrate_months = 24"),
-        ("2026-03-12", "2026-03-12\nheight_m = 50"),
-        ("2026-03-12", "2026-03-12\nboom_deg = 315"),
-        ("2026-03-12", "2026-03-12\naccuracy = 0.1"),
-        ("2026-03-12", '2026-03-12\naccuracy = "0.1%"'),
-        ("2026-03-12", "2026-03-12\nrange = [0, 60]"),
-        ("2026-03-12", '2026-03-12\nat_rest = "offset"'),
+        ("slope = 0.765", "slope = 0.766", False),
+        ("offset = 0.35", "offset = 0.36", False),
+        ('"179500123456"', '"179500123457"', False),
+        ("2026-03-12", "2026-03-13", False),
+        # Wiring does not count.
+        ("pin = 17", "pin = 27", True),
+        ('name = "cup"', 'name = "cup-50m-a"', True),
+        (CUP, CUP + 'pair = "twin"\n' + CUP.replace('"cup"', '"twin"').replace("17\n", "27\n"), True),
     ],
 )
 def test_what_determines_the_value_or_its_uncertainty_changes_the_name(
-    tmp_path: Path, before: str, after: str
+    tmp_path: Path, before: str, after: str, same: bool
 ) -> None:
     assert CUP.count(before) == 1
-    assert cal(tmp_path, CUP.replace(before, after)) != cal(tmp_path, CUP)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("pin = 17", "pin = 27"),
-        ("pin = 17", "pin = 17\ninterval_s = 10"),
-        ("pin = 17", 'pin = 17\nat_rest = "zero"'),
-        ('name = "cup"', 'name = "cup-50m-a"'),
-        (CUP, CUP + 'pair = "twin"\n' + CUP.replace('"cup"', '"twin"').replace("17\n", "27\n")),
-    ],
-)
-def test_wiring_interval_and_what_is_the_default_anyway_do_not(
-    tmp_path: Path, before: str, after: str
-) -> None:
-    assert CUP.count(before) == 1
-    assert cal(tmp_path, CUP.replace(before, after)) == cal(tmp_path, CUP)
+    assert (cal(tmp_path, CUP.replace(before, after)) == cal(tmp_path, CUP)) is same
 
 
 @pytest.mark.parametrize(
     ("text", "more", "same"),
     [
+        (CUP, 'certificate = "26-0312"', False),
+        (CUP, 'lab = "Tunnel"', False),
+        (CUP, 'model = "NRG 40H"', False),
+        (CUP, "expires = 2027-03-12", False),
+        (CUP, "recalibrate_months = 24", False),
+        (CUP, "height_m = 50", False),
+        (CUP, "boom_deg = 315", False),
+        (CUP, "accuracy = 0.1", False),
+        (CUP, 'accuracy = "0.1%"', False),
+        (CUP, "range = [0, 60]", False),
+        (CUP, 'at_rest = "offset"', False),
+        # Intervals do not count, nor what is the default anyway, nor where a converter is plugged in.
+        (CUP, "interval_s = 10", True),
+        (CUP, 'at_rest = "zero"', True),
         (BARO, "divider = 2", False),
         (BARO, "divider = 1", True),
         (BARO, "slope = 21.79", True),
@@ -143,21 +133,10 @@ def test_wiring_interval_and_what_is_the_default_anyway_do_not(
         (GPS, "latitude = 27.8\nlongitude = 85.5", False),
     ],
 )
-def test_divider_gain_and_position_do_where_they_are_plugged_in_does_not(
+def test_a_further_key_changes_the_name_where_it_changes_the_value(
     tmp_path: Path, text: str, more: str, same: bool
 ) -> None:
-    assert (cal(tmp_path, text + more + "\n") == cal(tmp_path, text)) is same
-
-
-def test_of_two_channels_only_the_one_that_is_meant_changes(tmp_path: Path) -> None:
-    temperature, humidity = records(tmp_path, DHT)
-    finer, same = records(
-        tmp_path, DHT + "accuracy = { temperature = 1.5 }\nrange = { temperature = [0, 60] }\n"
-    )
-    assert temperature.cal != humidity.cal
-    assert (finer.cal != temperature.cal, same.cal) == (True, humidity.cal)
-    assert (finer.accuracy, finer.range) == (1.5, (0.0, 60.0))
-    assert same.range == (20.0, 90.0)
+    assert (cal(tmp_path, f"{text}{more}\n") == cal(tmp_path, text)) is same
 
 
 IIO = """
@@ -181,14 +160,6 @@ def test_channels_with_tables_of_their_own_have_calibrations_of_their_own(tmp_pa
     assert (same.cal, other.cal != pressure.cal) == (temperature.cal, True)
     moved = records(tmp_path, IIO.replace('"bme280"', '"bme280"\nwhere = "1-0077"'))
     assert [each.cal for each in moved] == [temperature.cal, pressure.cal]
-
-
-@pytest.mark.parametrize(
-    "text", [CUP, BARO, DHT, SUN, GPS, IIO, '[[sensor]]\nname = "a"\ndriver = "scd4x"\n']
-)
-def test_what_is_made_of_a_config_can_be_read(tmp_path: Path, text: str) -> None:
-    for record in records(tmp_path, text):
-        assert parse_channel(encode_channel(record)) == record
 
 
 @dataclass(frozen=True)
@@ -239,10 +210,6 @@ def config(**fields: Any) -> SensorConfig:
     return SensorConfig("cup", "hall-anemometer", **fields)
 
 
-def test_an_accuracy_of_another_channel_changes_nothing() -> None:
-    assert accuracy_of(config(accuracy={"humidity": Accuracy(4.0, None)}), "temperature") is None
-
-
 @pytest.mark.parametrize(
     ("calibrated", "months", "last"),
     [
@@ -257,21 +224,9 @@ def test_months_end_where_the_month_does(calibrated: date, months: int, last: da
     assert expiry_date(config(calibrated=calibrated, recalibrate_months=months)) == last
 
 
-def test_expires_alone() -> None:
-    assert expiry_date(config(expires=date(2027, 3, 12))) == date(2027, 3, 12)
-    assert expiry_date(config(recalibrate_months=12)) is None
-    assert expiry_date(config()) is None
-
-
-def test_a_calibration_ends_with_its_last_day_in_utc() -> None:
-    # 2026-11-21T00:00Z, the day after which begins a day later.
-    midnight_us = 1_795_219_200_000_000
-    last = date(2026, 11, 21)
-    assert expiry_reasons(last, midnight_us) == ()
-    assert expiry_reasons(last, midnight_us + DAY_US - 1) == ()
-    assert expiry_reasons(last, midnight_us + DAY_US) == ("CALIBRATION_EXPIRED",)
+def test_the_calendars_last_day_and_none_at_all_never_expire() -> None:
     assert expiry_reasons(date.max, 253_402_300_799_999_999) == ()
-    assert expiry_reasons(None, midnight_us) == ()
+    assert expiry_reasons(None, 1_795_219_200_000_000) == ()
 
 
 @given(st.dates())

@@ -91,11 +91,6 @@ def test_a_site_begins_when_the_daemon_first_has_it(daemon: Daemon) -> None:
     assert daemon.path.stat().st_mtime_ns == written
 
 
-def test_without_a_site_there_is_no_record(daemon: Daemon) -> None:
-    assert daemon.start(SiteConfig()) == daemon.tick() == []
-    assert not daemon.path.exists()
-
-
 def test_another_site_begins_at_the_reload_and_the_old_one_stays_what_it_was(daemon: Daemon) -> None:
     daemon.start(RIDGE)
     daemon.after(60)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud.wire.channel_records import Period, parse_channel
+from cloud.wire.channel_records import parse_channel
 from gateway import cli
 from gateway.calibration.history import CalibrationHistory, channel_records, read_history
-from gateway.commands.calibrations import _ends, standing
+from gateway.commands.calibrations import standing
 from gateway.config import load
 from tests.support.clocks import SteppingClock
 from tests.support.config import config_text, cup
@@ -89,8 +89,3 @@ def test_what_cannot_be_read(path: Path, capsys: pytest.CaptureFixture[str]) -> 
     path.write_text("")
     assert cli.main(["calibrations", "-c", str(path)]) == 1
     assert "is empty: fieldgate init writes a file to begin with" in capsys.readouterr().err
-
-
-def test_unknown_times() -> None:
-    assert _ends(Period(None, None), "in force") == ("unknown", "")
-    assert _ends(Period(None, None), "ended") == ("unknown", "unknown")

@@ -18,7 +18,6 @@ from gateway.commands.commissioning.checks import (
     check_location,
     check_pressure,
     check_twins,
-    check_values,
     check_vane,
     pressure_band_kpa,
 )
@@ -177,12 +176,6 @@ def test_a_hand_over_the_pyranometer(
     assert result.outcome == outcome
 
 
-def test_an_unplugged_pyranometer() -> None:
-    name = "sun.irradiance"
-    floats = series(name, 1.0, 2.0, quality=3, reasons=("NOISY",))
-    assert "check plugs" in check_cover(name, {name: floats}, {name: floats}).words
-
-
 @pytest.mark.parametrize(
     # ISO 2533's table: 1013.25, 898.74, 794.95, 540.19 hPa.
     ("elevation_m", "kpa"), [(0, 101.325), (1000, 89.874), (2000, 79.495), (5000, 54.02)],
@@ -233,12 +226,6 @@ def test_twins() -> None:
     p, q = series("p.pressure", 78.0), series("q.pressure", 80.9)
     assert check_twins("pressure", p, q, (1.5, 1.5)).outcome == "passed"
     assert check_twins("pressure", p, q).outcome == "fault"
-
-
-def test_a_sensor_that_nothing_can_move_is_decided_by_a_person() -> None:
-    result = check_values(("x.rain",), {"x.rain": series("x.rain", 0.25)})
-    assert (result.outcome, result.words) == ("open", "rain 0.25 unit: can that be?")
-    assert check_values(("x.rain",), {}).outcome == "fault"
 
 
 V = "vane.wind_direction"

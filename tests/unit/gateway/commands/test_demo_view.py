@@ -14,7 +14,7 @@ from rich.console import Console
 from gateway.commands.demo.accounting import Observation, RunCounts, TableCounts, missing
 from gateway.commands.demo.layout import State
 from gateway.commands.demo.view import LineView, LiveView, Picture, render
-from gateway.status.status import Channel, RelayStatus, Status
+from gateway.status.status import RelayStatus, Status
 from tests.support.status import COMMANDS, channel, status
 
 NOW = datetime(2026, 11, 21, 7, 35, 2, tzinfo=UTC)
@@ -67,17 +67,6 @@ def drawn(shown: Picture, height: int = 24) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def test_forwarded_channels_stand_below_and_are_marked() -> None:
-    shed = Channel(
-        time="2026-11-21T07:35:00.000Z", period_ms=1000, value=21.5, unit="Cel", raw=None, raw_unit=None,
-        quality=2, reasons=(), seq=1,
-    )  # fmt: skip
-    changed = seen_status(forwarded_channels={"a-shed.temperature": shed})
-    lines = drawn(picture(seen=replace(SEEN, status=changed)), 40)
-    assert lines[9].split()[:2] == ["a-shed.temperature", "21.500"]
-    assert lines[9].split()[-1] == "forwarded"
-
-
 def test_the_picture() -> None:
     lines = drawn(picture())
     assert lines[0].startswith("fieldgate demo mast-07  sampling")
@@ -93,17 +82,6 @@ def test_the_picture() -> None:
     assert lines[-1] == "Tables: here"
 
 
-def test_replayed_time_has_no_age() -> None:
-    assert drawn(picture(live_time=False))[6].split() == [
-        "channel",
-        "value",
-        "unit",
-        "quality",
-        "time",
-        "reasons",
-    ]
-
-
 @pytest.mark.parametrize(("channels", "left_out"), [(11, 0), (12, 0), (13, 1), (200, 188)])
 def test_it_fits_the_terminal(channels: int, left_out: int) -> None:
     lines = drawn(picture(seen=replace(SEEN, status=seen_status(channels))))
@@ -111,17 +89,6 @@ def test_it_fits_the_terminal(channels: int, left_out: int) -> None:
     assert max(map(len, lines)) <= 80
     assert sum("wind_speed" in line for line in lines) == channels - left_out
     assert (f"… and {left_out} more" in lines) == (left_out > 0)
-
-
-def test_before_anything_answers() -> None:
-    down = {"jobs": State.STARTING, "gateway": State.WAITING}
-    lines = drawn(picture(seen=Observation(), states=down))
-    assert lines[2:4] == [
-        "No gateway yet.",
-        "Kafka – records; tables: readings 0, statistics 0, alerts 0, quarantine 0",
-    ]
-    assert lines[4] == "Relays: none; commands: none"
-    assert "No readings yet." in lines
 
 
 def test_lines_where_there_is_no_terminal() -> None:

@@ -52,12 +52,6 @@ def test_each_mistake_is_named_once_and_nothing_else_is_blamed(case: Case, tmp_p
     assert len(worse) == (2 if case.name == "under-voltage" else 1)
 
 
-def test_what_is_wrong_with_the_bus_is_not_repeated_for_each_sensor(tmp_path: Path) -> None:
-    findings = examined(BY_NAME["swapped SDA and SCL"], tmp_path)
-    read = [each.what.partition(":")[0] for each in findings if each.area == "sensor"]
-    assert read == ["cup", "dht", "gps"]
-
-
 def test_on_a_phone_no_line_is_wider_than_the_screen(tmp_path: Path) -> None:
     lines = printed(BY_NAME["no pull-up"], tmp_path, 40).splitlines()
     assert lines[0] == "error   sensor"
@@ -238,9 +232,3 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
         ("ok", "sun: 7.200 m/s"),
         ("warning", "gps: no reading yet, due within 32 s"),
     ]
-
-
-def test_a_config_without_wires_needs_no_library(tmp_path: Path) -> None:
-    config = config_of(tmp_path, CONFIG[: CONFIG.index("[[sensor]]")])
-    findings = list(hardware(config, Machine(packages={}).host(tmp_path / "pi"), opened))
-    assert {each.severity for each in findings} == {"ok"}

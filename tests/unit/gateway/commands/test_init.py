@@ -13,8 +13,8 @@ from gateway import cli
 from gateway.config import check, load
 from gateway.config.model import SensorCommon, SiteConfig
 from gateway.config.schema import config_schema
+from tests.support.json_schema import errors
 from tests.unit.drivers.plug_ins import DRIVER, Packages
-from tests.unit.gateway.config.json_schema import errors
 
 
 @pytest.fixture
@@ -110,17 +110,6 @@ def test_what_is_left_to_the_installer_is_named_line_by_line(
     assert shown[-1] == f"wrote {target}; whether it is right: fieldgate check -c {target}"
 
 
-def test_a_simulated_mast_needs_nothing_filled_in(target: Path) -> None:
-    assert (
-        cli.main(
-            ["init", "--id", "demo", "--board", "simulated", "--sensor", "dht=dht11:4", "-o", str(target)]
-        )
-        == 0
-    )
-    assert check(target)[1] == ()
-    assert load(target).board.kind == "simulated"
-
-
 def test_nothing_is_overwritten(target: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target.write_text("mine")
     assert cli.main(["init", "-o", str(target)]) == 1
@@ -132,16 +121,6 @@ def test_nothing_is_overwritten(target: Path, capsys: pytest.CaptureFixture[str]
     link.symlink_to(target.parent / "nowhere")
     assert cli.main(["init", "-o", str(link)]) == 1
     assert link.is_symlink()
-
-
-def test_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["init", "--id", "m", "--sensor", "baro=bp20", "-o", "-"]) == 0
-    assert tomllib.loads(capsys.readouterr().out)["sensor"] == [{"name": "baro", "driver": "bp20"}]
-
-
-def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["init", "-o", str(tmp_path / "none" / "g.toml")]) == 1
-    assert "can't be written: No such file or directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloud.command_line import CommandError
 from gateway.cli import main
-from gateway.commands.provision.mosquitto_files import (
-    Device,
-    configuration,
-    conflicts,
-    drop_in,
-    users,
-    without_network_online,
-)
+from gateway.commands.provision.mosquitto_files import conflicts, drop_in, users, without_network_online
 
 _ROOT = Path(__file__).resolve().parents[4]
 TRIXIE_UNIT = """\
@@ -196,21 +188,3 @@ def test_other_files_that_contradict_are_named(root: Path, capsys: pytest.Captur
 def test_without_mosquitto(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert provision(tmp_path) == 1
     assert "mosquitto is not installed: apt-get install mosquitto" in capsys.readouterr().err
-
-
-def test_topics_of_a_device() -> None:
-    assert Device.parse("soil") == Device("soil", ("devices/soil/#",))
-    assert Device.parse("rain=rain/+/tips,rain/state") == Device("rain", ("rain/+/tips", "rain/state"))
-    with pytest.raises(CommandError):
-        Device.parse("=x")
-
-
-def test_the_limits() -> None:
-    lines = configuration(1883, None).splitlines()
-    for wanted in (
-        "per_listener_settings true", "persistence false", "max_packet_size 8388608",
-        "max_inflight_messages 1000",
-        "max_queued_messages 100000", "max_queued_bytes 67108864",
-    ):  # fmt: skip
-        assert lines.count(wanted) == 1
-    assert not any(line.startswith("password_file") for line in lines)

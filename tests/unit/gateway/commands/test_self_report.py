@@ -70,17 +70,6 @@ def test_since_the_report_before_and_another_run_starts_from_zero(tmp_path: Path
     assert fields[2]["channels"]["cup.wind"]["sampled"] == 500
 
 
-def test_the_line_for_the_journal() -> None:
-    fields = report(
-        running("a", 7200, cup_wind=counted(7200, 7200, 7100, 0), b_x=counted(7200, 3600, 7200, 1))
-    )
-    assert line(fields) == (
-        "event=mast.report hours=2.0 sampled=14400 forwarded=14300 dropped=1 worst=b.x recovery=0.5"
-        " uplink=healthy outbox=25% outbox_records=12 clock=synced disk_free_mb=20000 cpu_celsius=48.3"
-        " version=0.1.0"
-    )
-
-
 def test_what_is_wrong_is_reported_with_its_words() -> None:
     found = Finding("kafka", "error", "rejects records", "provision it")
     changes = {
@@ -121,12 +110,6 @@ def test_totals_that_can_not_be_read(text: str, tmp_path: Path, caplog: pytest.L
         == 0
     )
     assert "event=state.unreadable" in caplog.text
-
-
-def test_just_started_there_is_no_recovery() -> None:
-    fields = report(running("a", 0, cup_wind=counted(1, 1, 0, 0)))
-    assert fields["channels"]["cup.wind"]["recovery"] is None
-    assert "worst=cup.wind recovery=None" in line(fields)
 
 
 def test_what_became_of_an_upgrade(tmp_path: Path) -> None:

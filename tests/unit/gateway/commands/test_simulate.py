@@ -80,13 +80,6 @@ def test_late_data_and_faults_are_there() -> None:
     assert all(reading.cal is not None and reading.period_ms == PERIOD_S * 1000 for reading in readings())
 
 
-def test_each_channel_has_readings_and_pressure_is_judged_by_the_sites_height() -> None:
-    known = {parse_channel(each.value).channel for each in records() if each.topic == CHANNELS_TOPIC}
-    assert known == {reading.channel for reading in readings()}
-    pressures = [reading for reading in readings() if reading.channel == "baro.pressure"]
-    assert sum(reading.quality == 1 for reading in pressures) > 0.9 * len(pressures)
-
-
 def test_masts_have_the_weather_in_common_and_gusts_of_their_own() -> None:
     winds = defaultdict[str, dict[int, float]](dict)
     for reading in readings():

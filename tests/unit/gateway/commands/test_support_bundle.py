@@ -423,17 +423,6 @@ def test_the_position_is_left_out_unless_it_is_requested() -> None:
     assert shown_config(raw, position=True) == (raw, set())
 
 
-def test_sensors_and_columns_are_shown_by_whatever_name() -> None:
-    raw = {
-        "board": {
-            "kind": "replay",
-            "columns": {"dht.humidity": "rh_percent", "baro": {"column": "pressure"}},
-        },
-        "sensor": [{"name": "a", "driver": "dht11", "accuracy": {"temperature": "40 + 5%"}}],
-    }
-    assert shown_config(raw, position=True) == (raw, set())
-
-
 def test_a_part_that_fails_is_named_and_the_others_are_there() -> None:
     def broken() -> Any:
         raise ZeroDivisionError(f"with password={MARK}")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from annotated_types import Ge
 
-from cloud.toml_models import REQUIRED, keys_of, table_at
-from drivers.ads1115 import AdcOptions
-from drivers.boards.registry import BOARDS, ReplayColumn, ReplayOptions
+from cloud.toml_models import keys_of
+from drivers.boards.registry import BOARDS, ReplayColumn
 from drivers.emulation.environment import Fault
-from drivers.option_docs import BcmPin, Meaning
 from drivers.registry import DRIVERS, driver_type
 from gateway.config import model
 from gateway.config.bridges.model import DropIf, ForwardConfig, ForwardReading
@@ -46,29 +42,3 @@ def test_every_key_has_a_meaning(section: type[Any]) -> None:
         assert key.meaning.text == key.meaning.text.strip()
         assert not key.meaning.text.endswith(".")
         assert "\n" not in key.meaning.text
-
-
-@dataclass(frozen=True, slots=True)
-class _Example:
-    pin: BcmPin
-    height_m: Annotated[Annotated[float, Ge(0)] | None, Meaning("of it", "m")] = None
-    own: Annotated[BcmPin, Meaning("nearer")] = 4
-    inner: BcmPin | None = None
-
-
-def test_a_key_is_read_off_its_annotation() -> None:
-    pin, height, own, inner = keys_of(_Example)
-    assert [key.name for key in keys_of(_Example)] == [field.name for field in fields(_Example)]
-    assert (pin.default, pin.required) == (REQUIRED, True)
-    assert (height.default, height.required, height.meaning) == (None, False, Meaning("of it", "m"))
-    assert own.meaning == Meaning("nearer")
-    assert inner.meaning == pin.meaning != Meaning("")
-
-
-def test_the_dataclass_of_the_table_at_a_path() -> None:
-    options = driver_type("bp20").options
-    assert table_at(options, ()) is options
-    assert table_at(options, ("adc",)) is AdcOptions
-    assert table_at(ReplayOptions, ("columns", "cup")) is ReplayColumn
-    assert table_at(ForwardConfig, ("readings", 2, "drop_if")) is DropIf
-    assert table_at(model.SensorCommon, ("accuracy", "wind_speed")) is None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cloud.wire.quantities import QUANTITIES, Quantity, kind_field
+from cloud.wire.quantities import Quantity
 from drivers.interface import Channel, Measurement
 from gateway.calibration.record import configured
 from gateway.clock.system_clock import SystemClock
-from gateway.commands.support.redaction import shown_config
 from gateway.config import Config, load
 from gateway.config.kafka import wanted_topics
 from gateway.sampling.readings import ReadingFactory, RunContext
@@ -59,10 +57,6 @@ def config(tmp_path: Path) -> Config:
     return load(path)
 
 
-def test_it_has_those_built_in_and_its_own(config: Config) -> None:
-    assert config.quantities == {**QUANTITIES, "water_level": LEVEL, "flow": FLOW}
-
-
 def test_a_sensor_measures_it_with_its_unit_range_and_tests(config: Config) -> None:
     (river,) = config.sensors
     assert river.channels == (Channel("water_level", "m", "V", -1.0, 12.0),)
@@ -99,12 +93,6 @@ def test_a_forwards_range_is_its_quantitys_as_far_as_it_has_none(config: Config)
     assert several.readings is not None
     assert [(each.min, each.max) for each in several.readings] == [(0.0, 400.0), (None, None)]
     assert {"mqtt.water_level", "mqtt.flow", "mqtt.temperature"} <= wanted_topics(config)
-
-
-def test_a_reading_has_the_kind_of_a_quantity_that_readers_cannot_know() -> None:
-    assert kind_field(FLOW) == {"quantity_kind": "accumulated"}
-    assert kind_field(LEVEL) == {}
-    assert kind_field(QUANTITIES["precipitation"]) == {}
 
 
 def test_a_reload_takes_a_changed_one_over(config: Config, tmp_path: Path) -> None:
@@ -150,9 +138,3 @@ def test_its_readings_have_the_kind_and_lie_in_its_range_or_fail(config: Config)
     factory = ReadingFactory(turned, Gauge(channel), context, 1_000_000_000)
     reading = factory.make(channel, Period(0, 0, synced=True), "READ_ERROR")
     assert (reading.seq, reading.extra) == (3, {"quantity_kind": "direction"})
-
-
-def test_a_support_bundle_shows_it(config: Config) -> None:
-    shown, hidden = shown_config(tomllib.loads(TEXT), position=False)
-    assert shown["quantity"][0] == {"name": "water_level", "unit": "m", "range": [-1, 12]}
-    assert not hidden & {"water_level", "m", "flow"}

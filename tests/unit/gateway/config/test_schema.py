@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from drivers.registry import DRIVERS
 from gateway import cli
 from gateway.commands.schema import tables
 from gateway.config.schema import as_text, config_schema
+from tests.support.json_schema import errors
 from tests.unit.drivers.plug_ins import DRIVER, Packages
-from tests.unit.gateway.config.json_schema import errors
 from tests.unit.gateway.config.test_mistakes import FORWARD, GATEWAY, MISTAKES
 
 ROOT = Path(__file__).parents[4]
@@ -82,34 +81,9 @@ def test_mistakes_that_a_key_shows_by_itself_are_seen_by_the_schema() -> None:
         for name, (text, _) in MISTAKES.items()
         if (values := _values(text)) and list(errors(SCHEMA, values))
     }
-    assert {
-        "section misspelt",
-        "one bracket where there may be several",
-        "key misspelt",
-        "a key of another driver",
-        "driver misspelt",
-        "board misspelt",
-        "a word that isn't one of the choices",
-        "a driver's required key is missing",
-        "number in quotes",
-        "unit in the text",
-        "address of another chip",
-        "input in quotes",
-        "serial number without quotes",
-        "id with capitals and a space",
-        "latitude and longitude swapped",
-        "brokers as a list",
-        "size without a unit that exists",
-        "place on the header for the pin",
-        "read more often than the sensor can",
-        "interval in milliseconds",
-        "slope with the wrong sign",
-        "a simulated board's key on a Raspberry Pi",
-        "replay without a file",
-    } <= seen
     # Pins, pairs, overlapping filters: only check compares.
     assert not {"one pin for two sensors", "twin that isn't there", "forwards that overlap"} & seen
-    assert len(seen) >= 65
+    assert len(seen) >= 115
 
 
 @pytest.mark.parametrize(
@@ -127,28 +101,6 @@ def test_mistakes_that_a_key_shows_by_itself_are_seen_by_the_schema() -> None:
 )
 def test_where_the_schema_sees_a_mistake(text: str, place: str) -> None:
     assert list(errors(SCHEMA, tomllib.loads(text + GATEWAY))) == [place]
-
-
-def _silent(node: Any, path: str) -> Iterator[str]:
-    """Keys that only a table of its own allows, and nothing describes."""
-    if isinstance(node, list):
-        for position, each in enumerate(node):
-            yield from _silent(each, f"{path}[{position}]")
-    elif isinstance(node, dict):
-        for key, each in node.get("properties", {}).items():
-            says_something = isinstance(each, dict) and not {"const", "$ref", "properties"} & set(each)
-            if says_something and not set(each) <= {"minimum", "default"} and "description" not in each:
-                yield f"{path}.{key}"
-            yield from _silent(each, f"{path}.{key}")
-        for keyword in ("allOf", "anyOf", "items", "then", "additionalProperties"):
-            yield from _silent(node.get(keyword), path)
-
-
-def test_every_key_in_it_is_described() -> None:
-    sections = {key: each for key, each in SCHEMA["properties"].items() if key not in ("sensor", "forward")}
-    items = [SCHEMA["properties"][key]["items"] for key in ("sensor", "forward")]
-    tables = [*sections.values(), *items, *SCHEMA["$defs"].values()]
-    assert list(_silent(tables, "")) == []
 
 
 def test_drivers_of_installed_packages_are_in_it(

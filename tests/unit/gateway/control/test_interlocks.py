@@ -169,12 +169,6 @@ def test_a_stop_is_safe_at_once_and_no_late_reading_switches() -> None:
     box.interlocks.stop()
 
 
-def test_other_channels_are_none_of_its_business() -> None:
-    box = Box(InterlockConfig("room.temperature > 3", "relay.heater on"))
-    assert not box.read(20.0)
-    assert box.relay.interlocks[0].state == "unknown"
-
-
 def test_a_pin_in_use_is_announced_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     box = Box(COLD)
     box.interlocks.stop()

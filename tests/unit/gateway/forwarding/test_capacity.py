@@ -44,11 +44,6 @@ def test_what_fits(mast: Config) -> None:
     assert capacity.room_bytes(mast, 0, GIB // 4) == 0
 
 
-def test_days(mast: Config) -> None:
-    rate = capacity.readings_per_s(mast)
-    assert capacity.days(rate * 86_400 * 50 * 7, mast, 50) == pytest.approx(7)
-
-
 def test_a_commit_of_one_reading_costs_more_than_its_share_of_a_commit_of_nine(
     one_cup: Config, mast: Config
 ) -> None:
@@ -85,23 +80,6 @@ def test_what_a_reading_takes_is_read_from_the_newest_blocks(one_cup: Config) ->
         assert capacity.bytes_per_reading(one_cup) < stored / 3
     finally:
         outbox.close()
-
-
-def test_between_measured_points() -> None:
-    points = ((1.0, 100.0), (100.0, 50.0), (1000.0, 40.0))
-    assert [capacity.between(points, at) for at in (0.1, 1, 10, 100, 1000, 9999)] == [
-        100,
-        100,
-        75,
-        50,
-        40,
-        40,
-    ]
-
-
-def test_topics_of_a_config(mast: Config) -> None:
-    assert wanted_topics(mast) >= {"mqtt.wind_speed", "mqtt.temperature", "gateway.runs", "gateway.events"}
-    assert "mqtt.raw" not in wanted_topics(mast)
 
 
 def test_topics_that_forwards_name(tmp_path: Path) -> None:
@@ -194,35 +172,6 @@ def test_the_producer_of_a_metered_uplinks_batches_is_tried_too(tmp_path: Path) 
     assert [problem.message for problem in check(path)[1]] == [
         "librdkafka doesn't take these together: `message.timeout.ms` must be greater than `linger.ms`"
     ]
-
-
-def test_a_password_that_only_the_service_has_is_not_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
-    properties = {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "u",
-        "sasl.password": {"credential": "kafka"},
-    }
-    _, problems = check(write_config(tmp_path, config_text(baro(), kafka={"properties": properties})))
-    assert [each.severity for each in problems] == ["warning"]
-
-
-def test_a_certificate_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
-    path, there = tmp_path / "gateway.toml", tmp_path / "ca.pem"
-    there.write_text("x")
-    path.write_text(
-        '[gateway]\nid = "m"\n[[sensor]]\nname = "baro"\ndriver = "bp20"\n[kafka.properties]\n'
-        f'ssl.ca.location = "{there}"\nssl.key.location = "{tmp_path / "key.pem"}"\n'
-    )
-    _, (problem,) = check(path)
-    assert problem.severity == "warning"
-    assert str(problem) == (
-        f"{path}:8: kafka.properties.ssl.key.location: {tmp_path / 'key.pem'}: "
-        "there is no such file; not examined here"
-    )
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.forwarding.backlog import MOST_OPEN, Drain, LateRows, next_batch_s
+from gateway.forwarding.backlog import Drain, LateRows, next_batch_s
 
 
 def test_rows_are_removed_after_their_delivery_together() -> None:
@@ -24,14 +24,6 @@ def test_rows_are_removed_after_their_delivery_together() -> None:
     assert drain.begin() == 2
 
 
-def test_a_whole_batch_at_the_sink_is_enough() -> None:
-    drain = Drain()
-    for number in range(1, MOST_OPEN + 1):
-        assert not drain.busy
-        drain.sent(number)
-    assert drain.busy
-
-
 def test_rows_the_disk_does_not_remove_are_not_sent_again() -> None:
     drain = Drain()
     drain.begin()
@@ -47,61 +39,6 @@ def test_rows_the_disk_does_not_remove_are_not_sent_again() -> None:
     assert drain.remove_at_s == 12.0
     assert not drain.idle
     assert drain.take_delivered() == (1, 2)
-
-
-def test_what_was_not_delivered_stays_and_is_fetched_before_anything_newer() -> None:
-    drain = Drain()
-    drain.begin()
-    drain.fetched(6)
-    for number in (4, 5, 6):
-        drain.sent(number)
-    drain.delivered((4,), 1.0)
-    drain.undelivered(5)
-    drain.delivered((6,), 1.0)
-    assert drain.begin() == 4
-    assert drain.take_delivered() == (4, 6)
-
-
-def test_what_is_given_up_while_the_next_rows_are_read_comes_before_those_behind_them() -> None:
-    drain = Drain()
-    drain.begin()
-    drain.fetched(6)
-    for number in (4, 5, 6):
-        drain.sent(number)
-    assert drain.begin() == 6
-    drain.undelivered(5)
-    drain.fetched(9)
-    assert drain.begin() == 4
-    drain.fetched(9)
-    assert drain.begin() == 9
-
-
-def test_no_row_is_sent_twice() -> None:
-    drain = Drain()
-    drain.begin()
-    drain.fetched(3)
-    for number in (1, 2, 3):
-        drain.sent(number)
-    drain.delivered((1,), 1.0)
-    drain.begin()
-    drain.delivered((2,), 1.0)
-    drain.removed(drain.take_delivered())
-    assert drain.under_way_of([1, 2, 3, 4]) == {1, 2, 3}
-    drain.begin()
-    assert drain.under_way_of([1, 2, 3, 4]) == {3}
-
-
-def test_after_the_end_the_next_fetch_starts_over_and_a_fruitless_pass_shows() -> None:
-    drain = Drain()
-    drain.begin()
-    assert drain.fetched(9)
-    drain.sent(9)
-    assert drain.begin() == 9
-    assert drain.fetched(None)
-    assert drain.begin() == 0
-    assert drain.fetched(9)
-    assert drain.begin() == 9
-    assert not drain.fetched(None)
 
 
 def test_a_failed_fetch_is_repeated_from_the_same_place() -> None:

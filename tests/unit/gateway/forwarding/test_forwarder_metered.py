@@ -72,15 +72,6 @@ def test_readings_are_stored_and_leave_with_the_next_batch_unmarked() -> None:
     assert not any(REPLAYED in record.headers for record in backlog.sent)
 
 
-def test_the_gateways_own_records_go_out_at_once() -> None:
-    live, backlog = ScriptedSink(lambda _: True), ScriptedSink(lambda _: True)
-    with metered(live, backlog, SkippingTime()) as (forwarder, _):
-        forwarder.inbox.announce(EVENT)
-        eventually(lambda: live.sent, until=lambda sent: sent == [EVENT])
-        eventually(lambda: forwarder.in_flight, until=lambda left: left == 0)
-    assert forwarder.counters.stored == 0
-
-
 def test_rows_that_missed_their_batch_by_a_minute_are_marked_as_replayed() -> None:
     live, backlog, monotonic = ScriptedSink(lambda _: True), BarredSink(lambda _: True), SkippingTime()
     with metered(live, backlog, monotonic) as (forwarder, station):

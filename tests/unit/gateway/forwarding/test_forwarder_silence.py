@@ -48,13 +48,6 @@ class ScriptedSink:
     delivery_timeout_s = 120.0
 
 
-class FullSink(ScriptedSink):
-    """Its queue has no room."""
-
-    def send(self, record: Record, done: Done) -> bool:
-        return False
-
-
 class Unusable(ScriptedSink):
     """No producer could be made."""
 
@@ -141,19 +134,6 @@ def test_what_is_overdue_while_the_disk_is_slow_goes_with_one_commit() -> None:
     assert outbox.commits == [1, 2]
 
 
-def test_silence_is_noticed_by_our_own_readings() -> None:
-    live, backlog = ScriptedSink(lambda record: False), ScriptedSink(lambda record: False)
-    with running(live, backlog=backlog) as (forwarder, station):
-        sample(forwarder, station, 1)
-        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
-        sample(forwarder, station, 2)
-        eventually(lambda: forwarder.outbox.records, until=lambda rows: rows == 2)
-        eventually(lambda: len(backlog.sent))
-        # What comes now takes the way through the outbox, and is not late by it.
-        assert len(live.sent) == 1
-        assert ("replayed", b"1") not in backlog.sent[0].headers
-
-
 def test_silence_is_noticed_by_what_the_outbox_sends() -> None:
     """The local broker is away too: no reading comes back from it, so each takes the way through the disk."""
     backlog, monotonic = ScriptedSink(lambda _: True), SkippingTime()
@@ -199,31 +179,6 @@ def test_what_neither_kafka_nor_the_disk_took_for_a_minute_leaves_late() -> None
     finally:
         forwarder.stop(grace_s=0.0)
     assert [("replayed", b"1") in record.headers for record in live.sent] == [True, False]
-
-
-def test_one_silent_topic_is_parked_and_the_others_stay_live() -> None:
-    sink = ScriptedSink(lambda record: record.topic != "mqtt.co2")
-    with running(sink) as (forwarder, station):
-        sample(forwarder, station, 1, "co2")
-        # What is confirmed together with its sending proves nothing.
-        eventually(lambda: sink.sent)
-        sample(forwarder, station, 2, "wind_speed")
-        eventually(lambda: forwarder.kafka.parked_topics, until=lambda topics: topics == ("mqtt.co2",))
-        sample(forwarder, station, 3, "wind_speed")
-        eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 2)
-        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "draining")
-
-
-def test_kafka_that_answers_takes_what_the_disk_refuses() -> None:
-    sink = ScriptedSink(lambda record: False)
-    station = intake()[0]
-    forwarder = make_forwarder(station, sink, sink, BarredOutbox(threading.Event()))
-    forwarder.start()
-    sample(forwarder, station, 1)
-    eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
-    left = forwarder.stop(grace_s=0.0)
-    assert left is not None
-    assert (left.reason, left.count, [each.first for each in ranges(left.summary)]) == ("NOT_STORED", 1, [1])
 
 
 def test_without_a_producer_kafka_does_not_answer() -> None:
@@ -292,56 +247,6 @@ def test_what_the_disk_cannot_read_does_not_keep_memory_from_kafka(tmp_path: Pat
     monotonic.skip(21)
     eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 1)
     assert forwarder.in_memory == (0, 0)
-    assert forwarder.stop(grace_s=0.0) is None
-
-
-def test_a_message_of_another_device_is_acknowledged_when_memory_has_got_rid_of_it(tmp_path: Path) -> None:
-    disk = Disk()
-    disk.fill()
-    acknowledged = Acks()
-    outbox = disk.outbox(tmp_path / "outbox.db", ignore)
-    silent = ScriptedSink(lambda record: False)
-    station = intake()[0]
-    forwarder = make_forwarder(station, silent, silent, outbox, acknowledged)
-    forwarder.start()
-    sample(forwarder, station, 1)
-    arrive(forwarder, "elsewhere", b"no such forward: a dead letter", Ack(1, 77))
-    eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 2)
-    # Our own echo is: its window is needed for others.
-    eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1)])
-    disk.mend()
-    eventually(lambda: acknowledged, until=lambda acks: acks == [Ack(1, 1), Ack(1, 77)])
-    assert forwarder.stop(grace_s=0.0) is None
-
-
-def test_what_the_disk_refuses_goes_to_the_disk_when_it_works_again() -> None:
-    taken = threading.Event()
-    outbox = BarredOutbox(taken)
-    # One that never gives a record up would keep those of each probe.
-    silent = Unusable(lambda record: False)
-    with running(silent, outbox=outbox) as (forwarder, station):
-        sample(forwarder, station, 1)
-        eventually(lambda: forwarder.uplink, until=lambda uplink: uplink == "spilling")
-        for seq in range(2, 3001):
-            sample(forwarder, station, seq)
-        eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 3000)
-        taken.set()
-        eventually(lambda: len(outbox), until=lambda stored: stored == 3000)
-    assert forwarder.in_memory == (0, 0)
-
-
-def test_what_the_disk_refuses_goes_to_a_kafka_that_answers() -> None:
-    live, station, monotonic = Unusable(lambda record: True), intake()[0], SkippingTime()
-    forwarder = make_forwarder(station, live, live, BarredOutbox(threading.Event()), monotonic=monotonic)
-    forwarder.start()
-    for seq in range(1, 3001):
-        sample(forwarder, station, seq)
-    eventually(lambda: forwarder.in_memory[0], until=lambda records: records == 3000)
-    live.usable = True
-    monotonic.skip(21)
-    eventually(lambda: forwarder.counters.confirmed, until=lambda confirmed: confirmed == 3000)
-    # They are counted before the first of them leaves the ledger.
-    eventually(lambda: forwarder.in_memory, until=lambda in_memory: in_memory == (0, 0))
     assert forwarder.stop(grace_s=0.0) is None
 
 

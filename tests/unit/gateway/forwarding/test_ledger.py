@@ -52,37 +52,6 @@ def test_the_brokers_lost_session_voids_no_answer_to_a_device() -> None:
     assert ledger.take_settled() == Settled(acks=[answer])
 
 
-def test_a_foreign_message_is_no_echo() -> None:
-    ledger = Ledger()
-    ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
-    assert ledger.echoed(b"one", Ack(1, 2)) is None
-
-
-def test_a_stored_row_is_held_while_the_sink_has_its_copy_and_deleted_by_a_late_delivery() -> None:
-    ledger = Ledger()
-    entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
-    entry.at_sink = True
-    assert ledger.take_for_storing(1.0) == [entry]
-    ledger.stored([entry], [41])
-    assert ledger.take_settled() == Settled(acks=[Ack(1, 1)])
-    assert ledger.held == {41}
-    ledger.delivered(entry)
-    assert ledger.take_settled() == Settled(rows=[41])
-    assert not ledger.held
-
-
-def test_a_delivery_during_the_commit_deletes_the_row_as_soon_as_it_is_there() -> None:
-    ledger = Ledger()
-    entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))
-    entry.at_sink = True
-    ledger.take_for_storing(1.0)
-    ledger.delivered(entry)
-    assert ledger.take_settled() == Settled()
-    ledger.stored([entry], [41])
-    assert ledger.take_settled() == Settled(acks=[Ack(1, 1)], rows=[41])
-    assert not ledger.held
-
-
 def test_a_refused_commit_leaves_the_entry_open_and_unacknowledged() -> None:
     ledger = Ledger()
     entry = ledger.enter(record(b"one"), 0.0, own=False, ack=Ack(1, 1))

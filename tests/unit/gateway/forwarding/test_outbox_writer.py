@@ -11,7 +11,6 @@ import pytest
 
 from buffer import errors
 from buffer.outbox_file import Limits
-from buffer.sqlite_outbox import SqliteOutbox
 from gateway.config import load
 from gateway.forwarding.ledger import Entry
 from gateway.forwarding.outbox_writer import Answer, NotRemoved, NotStored, OutboxWriter, Stored, open_outbox
@@ -89,21 +88,6 @@ def test_a_commit_is_split_into_this_gateways_own_and_what_makes_room_for_it() -
     ] == [values for _, values in outbox.given]
 
 
-def test_own_readings_alone_are_one_commit() -> None:
-    outbox = ClassesOutbox()
-    stored_in_parts(_readings(range(12)), outbox)
-    assert [others for others, _ in outbox.given] == [False]
-
-
-def test_what_the_outbox_refuses_is_kept_apart_from_what_it_took() -> None:
-    outbox = TemporaryOutbox()
-    outbox.close()
-    given = entries(600, 10)
-    (reported,) = stored_in_parts(given, outbox)
-    assert isinstance(reported, NotStored)
-    assert list(reported.entries) == given
-
-
 def _on(disk: Disk, path: Path, answers: SimpleQueue[Answer], limits: Limits = _NO_LIMITS) -> OutboxWriter:
     """A writer whose disk the test moves; the thread is not started."""
     return OutboxWriter(disk.outbox(path, errors.ignore, limits), answers.put, lambda: disk.now_s)
@@ -176,18 +160,6 @@ def test_a_full_disk_drops_its_oldest_only_when_it_is_told_to_and_then_at_once(t
         writer._store(entries(1, 10), drop_oldest=True)
         assert isinstance(answers.get(), NotStored)
     assert disk.tried == 3
-    writer.close()
-
-
-def test_at_the_cap_the_oldest_go_and_nothing_is_refused(tmp_path: Path) -> None:
-    lost: list[errors.Drop] = []
-    answers = SimpleQueue[Answer]()
-    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(2 << 20, ballast_bytes=1 << 18), on_drop=lost.append)
-    writer = OutboxWriter(outbox, answers.put)
-    while len(lost) < 10:
-        writer._store([Entry(Record("t", b"k", os.urandom(100_000), ()), 0.0, own=True)], drop_oldest=False)
-        assert isinstance(answers.get(), Stored)
-    assert {drop.reason for drop in lost} == {errors.OUTBOX_FULL}
     writer.close()
 
 

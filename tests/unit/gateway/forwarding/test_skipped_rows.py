@@ -98,20 +98,6 @@ def test_a_pass_over_a_million_rows_that_wait_reads_none_of_them() -> None:
     assert (held.only, held.count) == (True, 1_000_000)
 
 
-def test_rows_sent_from_between_make_one_span_again() -> None:
-    held = SkippedRows()
-    for number in (5, 6, 8, 9):
-        held.held(number)
-    assert held.begin(0) == 0
-    held.fetched([5, 6, 7, 8, 9])
-    held.other()
-    assert held.begin(0) == 6
-    held.fetched([7, 8, 9])
-    assert held.begin(6) == 6
-    held.gone([7])
-    assert held.begin(0) == 9
-
-
 def test_only_is_known_after_a_pass_that_found_nothing_else() -> None:
     held = SkippedRows()
     held.begin(0)

@@ -20,13 +20,6 @@ def test_nothing_published_is_unknown_and_not_0() -> None:
     assert (drops.count, drops.counter, drops.due(0.0)) == (None, None, None)
 
 
-def test_what_was_dropped_before_the_first_run_is_not_counted() -> None:
-    drops = BrokerDrops("thisrun")
-    for counter in (b"7", b"7", b"12"):
-        drops.update(counter)
-    assert (drops.count, drops.counter) == (5, 12)
-
-
 def test_a_broker_that_has_lost_our_session_counts_from_0() -> None:
     drops = BrokerDrops("thisrun")
     drops.update(b"0")

@@ -16,7 +16,7 @@ from cloud.wire.quantities import QUANTITIES
 from gateway.config import Config, load
 from gateway.mqtt.home_assistant import Discovery, messages
 from tests.support.forwarding import snapshot
-from tests.unit.gateway.config.json_schema import errors
+from tests.support.json_schema import errors
 
 ROOT = Path(__file__).parents[4]
 
@@ -200,27 +200,6 @@ class Broker:
         for _ in range(seconds):
             self.now_s += 1
             discovery.tick(snapshot(self.now_s, mqtt_connected=self.connected))
-
-
-def test_what_goes_while_the_daemon_is_stopped_is_removed_by_the_next_one(tmp_path: Path) -> None:
-    path, broker = tmp_path / "outbox.db.discovery", Broker()
-    broker.discovery(path).apply({"a": b"1", "b": b"2"})
-    assert broker.retained == {"a": b"1", "b": b"2"}
-    # The broker is away when the next daemon starts, and restarts empty or not.
-    broker.connected = False
-    second = broker.discovery(path)
-    second.apply({"b": b"3"})
-    broker.pass_time(second, 60)
-    assert json.loads(path.read_text()) == {"topics": ["a", "b"]}
-    broker.connected = True
-    broker.publish()
-    assert broker.retained == {"b": b"3"}
-    broker.pass_time(second, 11)
-    assert json.loads(path.read_text()) == {"topics": ["b"]}
-    assert broker.kept == {"b": b"3"}
-    second.apply({})
-    broker.pass_time(second, 11)
-    assert (broker.retained, json.loads(path.read_text())) == ({}, {"topics": []})
 
 
 def test_without_the_option_nothing_is_written(tmp_path: Path) -> None:

@@ -313,12 +313,6 @@ def test_a_quantity_of_the_configs_own_has_its_unit_and_kind_in_each_reading() -
     assert made(intake.accept("readings/mast-08", encode_reading(other))) == other
 
 
-def test_a_message_that_comes_again_is_another_reading() -> None:
-    intake = station()
-    again = [made(intake.accept("sensors/shed/temperature", b"21.5")).seq for _ in range(3)]
-    assert again == [1, 2, 3]
-
-
 def test_only_an_accepted_message_takes_a_number() -> None:
     issued = Sequences("thisrun")
     clock = FixedClock()
@@ -548,12 +542,6 @@ def test_several_readings_share_the_time_and_its_faults() -> None:
     found = letter(intake.accept("zigbee/shed", payload % b'"yesterday"'))
     assert found.reason == "BAD_TIME"
     assert found.detail.count("at: ") == 1
-
-
-def test_a_retained_message_of_several_quantities_counts_once() -> None:
-    intake, _ = zigbee()
-    assert intake.accept("zigbee/shed", b"not json", retained=True) == ()
-    assert intake.ignored["RETAINED"] == 1
 
 
 @given(

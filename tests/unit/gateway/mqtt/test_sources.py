@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 from hypothesis import given, strategies as st
 
@@ -14,7 +12,6 @@ from gateway.sequences import Sequences
 from tests.unit.gateway.mqtt.test_intake import FixedClock
 
 METERS = ForwardConfig("zigbee2mqtt/+", "json", "energy", path="energy", counter_end=99999.0)
-GAUGES = ForwardConfig("#", "number", "temperature")
 
 
 def station(*forwards: ForwardConfig) -> Intake:
@@ -80,14 +77,6 @@ def test_a_channel_is_free_again_once_the_forwards_are_others() -> None:
     assert values(intake, "new/shed", b"501") == [("shed.energy", 1.0)]
 
 
-def test_a_total_goes_on_when_other_forwards_change() -> None:
-    shed = ForwardConfig("old/shed", "number", "energy", channel="shed", counter_end=99999.0)
-    intake = station(shed)
-    values(intake, "old/shed", b"10")
-    intake.apply("mqtt.{quantity}", [shed, ForwardConfig("blobs/#", "raw")])
-    assert values(intake, "old/shed", b"12") == [("shed.energy", 2.0)]
-
-
 def test_two_readings_of_a_message_share_no_channel_either() -> None:
     both = (
         ForwardReading("energy", "a", channel="{1}", counter_end=99999.0),
@@ -134,15 +123,3 @@ def test_no_channel_is_shared_by_two_topics_and_nothing_is_uncounted(
                 assert owner.setdefault(reading.channel, topic) == topic
                 assert reading.value == step
     assert given == counted + sum(intake.ignored.values())
-
-
-def unique(names: Iterable[str]) -> bool:
-    return len(set(names)) == len(list(names))
-
-
-@given(st.lists(st.text(st.characters(categories=["L"]), min_size=1, max_size=12), unique=True, max_size=20))
-def test_letters_of_any_script_have_names_of_their_own(names: list[str]) -> None:
-    intake = station(GAUGES)
-    made = [channel for name in names for channel, _ in values(intake, f"s/{name}", b"1")]
-    assert len(made) == len(names)
-    assert unique(made)

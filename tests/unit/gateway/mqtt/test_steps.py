@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.reading_records import InvalidReading
 from gateway.config.bridges.model import Step
-from gateway.mqtt.payload import apply, compiled, hides, nested, transform
+from gateway.mqtt.payload import apply, compiled, hides, transform
 
 
 def after(payload: bytes | dict[str, Any], *steps: Step) -> bytes | None:
@@ -233,13 +233,6 @@ def test_whatever_comes_is_an_object_afterwards_or_is_refused(payload: bytes, st
     except InvalidReading:
         return
     assert found is None or isinstance(json.loads(found), dict)
-
-
-def test_fields_for_a_reading_are_nested_by_their_dots() -> None:
-    assert nested({"site.name": "north", "site.mast": 7, "x": True}) == {
-        "site": {"name": "north", "mast": 7},
-        "x": True,
-    }
 
 
 def test_conditions_hold_of_a_document_that_is_a_list() -> None:

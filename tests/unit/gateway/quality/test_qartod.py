@@ -14,10 +14,8 @@ from gateway.config import Config, QualityRules, SensorConfig, load
 from gateway.config.quality import DEFAULTS
 from gateway.daemon.reload import Names, compare
 from gateway.quality.qartod import Flagged, MinuteMeans, QartodTests
-from gateway.sampling.supervisor import Supervisor
 from tests.support.clocks import SteppingClock
 from tests.support.config import changed, write_config
-from tests.support.servers import eventually
 from tests.unit.gateway.sampling.test_sampler import T0_NS, ScriptedDriver, answer, sampler
 
 S = 1_000_000_000
@@ -50,12 +48,6 @@ def test_the_worst_wins(value: float, held: tuple[str, ...], expected: Flagged) 
     assert judge().test(0, value, held) == expected
 
 
-def test_reasons_add_up() -> None:
-    one = judge()
-    one.test(0, 20.0)
-    assert one.test(S, 41.0, ("NOISY",)) == Flagged(SUSPECT, ("NOISY", "OVER_RANGE", "STEP_TOO_HIGH"))
-
-
 def test_a_failed_value_is_no_level_to_compare_with() -> None:
     one = judge()
     one.test(0, 20.0)
@@ -70,13 +62,6 @@ def test_without_any_test_nothing_is_evaluated() -> None:
     # No other channel to compare with.
     alone = QualityRules(pair_absolute=1.0, pair_window_s=600.0)
     assert judge(alone, UNBOUNDED).test(0, 20.0) == Flagged(NOT_EVALUATED, ())
-
-
-def test_other_rules_hold_from_the_next_reading_on() -> None:
-    one = judge()
-    one.test(0, 20.0)
-    one.rules = replace(RULES, max_step=0.5)
-    assert one.test(S, 21.0).reasons == ("STEP_TOO_HIGH",)
 
 
 TEXT = """
@@ -140,33 +125,6 @@ def test_a_changed_rule_reaches_the_channels_it_is_for_and_restarts_no_sampler(t
         ("baro",),
         (("gateway", "elevation_m"),),
     )
-
-
-def test_a_running_sampler_takes_other_rules_without_its_driver_noticing() -> None:
-    clock = SteppingClock(T0_NS, T0_NS + 4 * S)
-    supervisor: list[Supervisor] = []
-
-    def change() -> float:
-        supervisor[0].set_quality("cup", {"wind_speed": QualityRules(max_step=1.0)})
-        return 7.0
-
-    driver = ScriptedDriver(clock, [answer(5.0), change, answer(9.0), answer(9.0)])
-    readings: list[Reading] = []
-    clock.join()
-    station = sampler(driver, readings)
-    supervisor.append(Supervisor([station], clock))
-    supervisor[0].start()
-    assert eventually(lambda: supervisor[0].ended)
-    # The reading under way is judged by them already.
-    assert [(reading.value, reading.quality, reading.reasons) for reading in readings] == [
-        (5.0, GOOD, ()),
-        (7.0, SUSPECT, ("STEP_TOO_HIGH",)),
-        (9.0, SUSPECT, ("STEP_TOO_HIGH",)),
-        (9.0, GOOD, ()),
-    ]
-    assert (driver.stops, len(driver.started_at), supervisor[0].restarts) == (1, 1, 0)
-    # What a successor would be made from, should this one hang.
-    assert station.sensor.quality == {"wind_speed": QualityRules(max_step=1.0)}
 
 
 def test_a_clock_that_is_set_is_no_gap_and_an_unsynced_reading_is_suspect_at_least() -> None:

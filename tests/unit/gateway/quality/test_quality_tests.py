@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -29,18 +30,36 @@ def test_a_step_beyond_the_limit_is_flagged_and_one_at_it_is_not() -> None:
     assert jumps.test(2 * S, 25.5, STEP) == ("STEP_TOO_HIGH",)
 
 
-def test_the_reading_after_a_spike_is_held_against_what_was_believed_before_it() -> None:
-    assert jumped([5, 5, 40, 5, 5], STEP) == [2]
-    assert jumped([5, 5, 40, -40, 5], STEP) == [2, 3]
+@pytest.mark.parametrize("values", [[5, 5, 40, 5, 5], [5, 5, 40, -40, 5]])
+def test_the_reading_after_a_spike_is_held_against_what_was_believed_before_it(values: list[float]) -> None:
+    assert jumped(values, STEP) == [at for at, value in enumerate(values) if value != 5]
 
 
-def test_a_new_level_is_believed_as_soon_as_a_second_reading_agrees() -> None:
-    assert jumped([5, 5, 40, 41, 42, 5, 5.5], STEP) == [2, 5]
+CALM = [8 + 0.2 * (-1) ** n for n in range(60)]
+GUSTY = [8 + 2.0 * (-1) ** n for n in range(60)]
+JUMPS: Mapping[str, tuple[list[float], QualityRules, float, float, list[int]]] = {
+    "a new level is believed as soon as a second reading agrees": (
+        [5, 5, 40, 41, 42, 5, 5.5], STEP, 1.0, 1.0, [2, 5]
+    ),
+    "a minute apart": ([5, 40, 5], STEP, 60.0, 1.0, [1]),
+    "more than a minute apart nothing is compared": ([5, 40, 5], STEP, 60.001, 1.0, []),
+    "a coarse reading has wider limits": ([0.0, 76.5, 0.0], STEP, 0.1, 10.0, []),
+    "beyond the wider limits": ([0.0, 105.0, 0.0], STEP, 0.1, 10.0, [1]),
+    "a spike stands out from the scatter before": ([*CALM, 12.0, 8.0], SPIKE, 1.0, 1.0, [60]),
+    "in gusts it does not": ([*GUSTY, 12.0, 8.0], SPIKE, 1.0, 1.0, []),
+    "but for a larger one": ([*GUSTY, 40.0, 8.0], SPIKE, 1.0, 1.0, [60]),
+    "too few readings for a scatter": ([8.0] * 19 + [50.0, 8.0], SPIKE, 1.0, 1.0, []),
+    "enough": ([8.0] * 20 + [50.0, 8.0], SPIKE, 1.0, 1.0, [20]),
+    "a gust front costs one flag": ([*[4.0] * 60, *[14.0] * 60], SPIKE, 1.0, 1.0, [60]),
+    "a test that is off": ([8.0] * 30 + [5000.0, 8.0], QualityRules(), 1.0, 1.0, []),
+}  # fmt: skip
 
 
-def test_readings_more_than_a_minute_apart_are_not_compared() -> None:
-    assert jumped([5, 40, 5], STEP, every_s=60) == [1]
-    assert jumped([5, 40, 5], STEP, every_s=60.001) == []
+@pytest.mark.parametrize(("values", "rules", "every_s", "scale", "flagged"), JUMPS.values(), ids=JUMPS)
+def test_which_readings_jump(
+    values: list[float], rules: QualityRules, every_s: float, scale: float, flagged: list[int]
+) -> None:
+    assert jumped(values, rules, every_s, scale) == flagged
 
 
 def test_time_that_does_not_grow_begins_again() -> None:
@@ -49,32 +68,6 @@ def test_time_that_does_not_grow_begins_again() -> None:
     assert jumps.test(5 * S, 50.0, STEP) == ()
     assert jumps.test(2 * S, 5.0, STEP) == ()
     assert jumps.test(3 * S, 50.0, STEP) == ("STEP_TOO_HIGH",)
-
-
-def test_a_spike_stands_out_from_the_scatter_of_the_readings_before() -> None:
-    calm = [8 + 0.2 * (-1) ** n for n in range(60)]
-    assert jumped([*calm, 12.0, 8.0], SPIKE) == [60]
-    gusty = [8 + 2.0 * (-1) ** n for n in range(60)]
-    assert jumped([*gusty, 12.0, 8.0], SPIKE) == []
-    assert jumped([*gusty, 40.0, 8.0], SPIKE) == [60]
-
-
-def test_without_enough_readings_nothing_is_a_spike() -> None:
-    assert jumped([8.0] * 19 + [50.0, 8.0], SPIKE) == []
-    assert jumped([8.0] * 20 + [50.0, 8.0], SPIKE) == [20]
-
-
-def test_a_gust_front_costs_one_flag() -> None:
-    assert jumped([*[4.0] * 60, *[14.0] * 60], SPIKE) == [60]
-
-
-def test_a_coarse_reading_has_wider_limits() -> None:
-    assert jumped([0.0, 76.5, 0.0], STEP, every_s=0.1, scale=10.0) == []
-    assert jumped([0.0, 105.0, 0.0], STEP, every_s=0.1, scale=10.0) == [1]
-
-
-def test_a_test_that_is_off_flags_nothing() -> None:
-    assert jumped([8.0] * 30 + [5000.0, 8.0], QualityRules()) == []
 
 
 @given(st.lists(st.floats(-1000, 1000), min_size=2, max_size=60))
@@ -94,19 +87,24 @@ def stuck(values: list[float], rules: QualityRules, every_s: float = 1.0) -> lis
     return [at for at, value in enumerate(values) if stillness.test(round(at * every_s * S), value, rules)]
 
 
-def test_a_constant_is_stuck_once_it_has_lasted() -> None:
-    assert stuck([7.0] * 63 + [7.1] + [7.0] * 5, FLAT) == [60, 61, 62]
+BAND = replace(FLAT, flat_within=0.2)
 
 
-def test_what_counts_as_the_same_is_a_band_not_a_step() -> None:
-    rules = replace(FLAT, flat_within=0.2)
-    assert stuck([7.0, 7.2] * 40, rules) == list(range(60, 80))
-    creeping = [7.0 + 0.1 * n for n in range(80)]
-    assert stuck(creeping, rules) == []
-
-
-def test_few_readings_are_no_line_however_long_they_took() -> None:
-    assert stuck([7.0] * 7, FLAT, every_s=600) == [5, 6]
+@pytest.mark.parametrize(
+    ("values", "rules", "every_s", "flagged"),
+    [
+        ([7.0] * 63 + [7.1] + [7.0] * 5, FLAT, 1.0, [60, 61, 62]),
+        # What counts as the same is a band, not a step.
+        ([7.0, 7.2] * 40, BAND, 1.0, list(range(60, 80))),
+        ([7.0 + 0.1 * n for n in range(80)], BAND, 1.0, []),
+        # Few readings are no line, however long they took.
+        ([7.0] * 7, FLAT, 600.0, [5, 6]),
+    ],
+)
+def test_a_constant_is_stuck_once_it_has_lasted(
+    values: list[float], rules: QualityRules, every_s: float, flagged: list[int]
+) -> None:
+    assert stuck(values, rules, every_s) == flagged
 
 
 def test_a_cup_at_rest_is_not_stuck_but_for_the_longest_calm() -> None:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from cloud.wire.command_records import Command
 from gateway.config import ConfigError, load
-from gateway.config.outputs import NO_COMMANDS
 from gateway.control.interlocks import NotSwitched
 from gateway.remote.actions import Action, NotDone, interval, publish, read, reload, self_test, switch
 from gateway.status.status import Channel, RelayStatus
@@ -159,7 +158,3 @@ def test_a_mistake_in_the_config_is_named(tmp_path: Path, commands: Any, problem
     with pytest.raises(ConfigError) as error:
         load(write_config(tmp_path, config_text(cup(), commands=commands)))
     assert problem in str(error.value)
-
-
-def test_nothing_is_allowed_unless_it_is_listed() -> None:
-    assert not NO_COMMANDS.allows("switch", "heater")

@@ -189,9 +189,3 @@ def test_any_receiver_with_a_fix_will_do() -> None:
     mast = Mast()
     mast._read(10, GOOD, "first")
     assert mast.fixes(2000, 400) == [("site-moved", 2000)]
-
-
-def test_a_dead_receivers_last_fix_counts_once() -> None:
-    mast = Mast()
-    mast.fixes(2000, 4)
-    assert mast.fixes(2000, 1000, every_s=10**6) == []

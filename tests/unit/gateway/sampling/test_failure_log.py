@@ -6,9 +6,8 @@ import logging
 
 import pytest
 
-from drivers.interface import ChecksumError, ReadError
+from drivers.interface import ReadError
 from gateway.sampling.sampler import FailureLog
-from gateway.system.logs import AGAIN_S, IN_A_ROW, LogQueue, RateLimit
 
 
 @pytest.fixture
@@ -38,27 +37,3 @@ def test_another_kind_of_failure_is_logged_other_figures_are_not(records: pytest
         "event=sensor.silent sensor=gps error=gpsd closed the connection",
         "event=sensor.silent sensor=gps error=no fix for 3 s",
     ]
-
-
-def test_a_sensor_that_fails_now_and_then_does_not_fill_the_log() -> None:
-    written: list[str] = []
-    now_s = 0.0
-    limit, queued = RateLimit(lambda record: written.append(record.getMessage()), lambda: now_s), LogQueue()
-    log = logging.getLogger("gateway.sampling.sampler")
-    log.addHandler(queued)
-    try:
-        failures = FailureLog("dht")
-        for second in range(0, 86_400, 2):
-            now_s = float(second)
-            if second % 40 == 0:
-                failures.failed(ChecksumError("checksum"))
-            else:
-                failures.answered()
-            limit.release_due()
-            while not queued.lines.empty():
-                limit.handle(queued.lines.get())
-    finally:
-        log.removeHandler(queued)
-    # Beginnings, and as many ends.
-    assert len(written) <= 2 * (IN_A_ROW + 86_400 / AGAIN_S)
-    assert sum(int(line.rpartition("suppressed=")[2]) for line in written if "suppressed" in line) > 4_000

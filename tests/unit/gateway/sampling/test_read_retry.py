@@ -114,14 +114,6 @@ def test_counts_are_never_tried_again() -> None:
     assert seconds(driver.read_at) == [10.0, 20.0]
 
 
-def test_a_sensor_that_cannot_be_started_is_not_hurried() -> None:
-    driver = ScriptedDriver(clock(40), [answer(1.0)] * 2)
-    driver.broken_starts = 2
-    station = Station(driver, 10.0).run()
-    assert [value for _, value, _ in station.emitted()] == [None, None, 1.0, 1.0]
-    assert station.mast.retries == {}
-
-
 def test_a_sampler_that_is_retired_waits_for_no_retry() -> None:
     driver = ScriptedDriver(clock(40), [])
     station = Station(driver, 10.0)
@@ -174,29 +166,12 @@ def test_a_sensor_that_fails_slowly_is_tried_again_only_as_long_as_its_period_la
     assert len(driver.read_at) == 5 * tries
 
 
-def test_a_sensor_that_cannot_be_started_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    driver = ScriptedDriver(clock(3_700), [answer(1.0)] * 9)
-    driver.broken_starts = 365
-    Station(driver, 10.0).run()
-    assert caplog.messages == [
-        "event=sensor.silent sensor=cup error=nothing answers at 0x48",
-        "event=sensor.answers sensor=cup",
-    ]
-
-
 def test_a_late_sensor_gets_a_request_ahead_of_each_reading_but_the_first() -> None:
     driver = LateDriver(clock(30), [answer(1.0), answer(2.0), answer(3.0)])
     station = Station(driver, 10.0).run()
     assert seconds(driver.read_at) == [0.0, 10.0, 20.0]
     assert seconds(driver.primed_at) == [8.0, 18.0]
     assert [time_s for time_s, _, _ in station.emitted()] == [0.0, 10.0, 20.0]
-
-
-def test_a_late_sensor_that_is_read_often_needs_no_asking() -> None:
-    driver = LateDriver(clock(6), [answer(1.0), answer(2.0), answer(3.0)])
-    Station(driver, 2.0).run()
-    assert driver.primed_at == []
 
 
 def test_a_sensor_whose_request_ahead_fails_is_read_all_the_same() -> None:
@@ -256,13 +231,6 @@ def test_a_dht11_read_every_ten_seconds_carries_the_row_two_seconds_back(tmp_pat
     temperatures = [reading.value for reading in readings if reading.quantity == "temperature"]
     assert temperatures == [10.0, 10.8, 11.8, 12.8]
     assert {reading.quality for reading in readings} == {1}
-
-
-def test_a_start_that_fails_leaves_nothing_to_request_ahead() -> None:
-    driver = LateDriver(clock(20), [answer(1.0)] * 2)
-    driver.broken_starts = 5
-    Station(driver, 10.0).run()
-    assert driver.primed_at == []
 
 
 class LateCup(Cup):

@@ -13,10 +13,8 @@ from cloud.wire.reading_records import Reading
 from drivers.interface import BoardError, Channel, ChecksumError, Measurement, ReadError
 from gateway.config import SensorConfig
 from gateway.sampling.sampler import Sampler
-from gateway.sampling.supervisor import Supervisor
 from tests.support.clocks import SteppingClock
 from tests.support.sampling import run_of
-from tests.support.servers import eventually
 
 SECOND_NS = 1_000_000_000
 T0_NS = 1_795_246_500 * SECOND_NS
@@ -141,21 +139,6 @@ def test_a_sensor_that_cannot_be_started_is_tried_again_while_its_readings_fail(
     assert driver.started_at == [10 * SECOND_NS]
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"), [(-0.1, "UNDER_RANGE"), (75.1, "OVER_RANGE"), (1e9, "OVER_RANGE")]
-)
-def test_a_value_outside_the_sensors_range_is_kept_and_flagged(value: float, reason: str) -> None:
-    (reading,) = run(ScriptedDriver(SteppingClock(T0_NS, T0_NS + SECOND_NS), [answer(value)]))
-    assert (reading.value, reading.quality, reading.reasons) == (value, 4, (reason,))
-
-
-@pytest.mark.parametrize(("value", "quality"), [(5.0, 3), (80.0, 4)])
-def test_without_a_clock_nothing_is_better_than_suspect(value: float, quality: int) -> None:
-    clock = SteppingClock(T0_NS, T0_NS + SECOND_NS, synced=False)
-    (reading,) = run(ScriptedDriver(clock, [answer(value)]))
-    assert (reading.clock, reading.quality, reading.reasons[-1]) == ("unsynced", quality, "CLOCK_UNSYNCED")
-
-
 @pytest.mark.parametrize(("set_by_s", "begun"), [(0, [0, 1, 4, 5]), (-3600, [0, 1, -3596, -3595])])
 def test_periods_missed_by_a_slow_read_are_counted_and_not_caught_up(
     set_by_s: int, begun: list[int], caplog: pytest.LogCaptureFixture
@@ -252,15 +235,6 @@ def test_an_hourly_sensor_goes_on_with_the_new_clocks_next_hour() -> None:
     assert [reading.time_us * 1000 - start_ns for reading in readings] == [-23 * HOUR_NS - SECOND_NS]
 
 
-def test_the_calibration_id_changes_with_the_serial_number() -> None:
-    clock = SteppingClock(T0_NS, T0_NS + SECOND_NS)
-
-    def cal(serial: str) -> str | None:
-        return sampled(clock, serial=serial)[0].cal
-
-    assert cal("179500123456") == cal("179500123456") != cal("179500123457")
-
-
 DAY_NS = 86_400 * SECOND_NS
 MIDNIGHT_NS = T0_NS // DAY_NS * DAY_NS + DAY_NS
 
@@ -289,27 +263,3 @@ def test_a_clock_that_is_not_set_expires_nothing_and_readings_carry_the_day() ->
     (reading,) = sampled(clock, expires=date(2026, 11, 20))
     assert (reading.quality, reading.reasons) == (3, ("CLOCK_UNSYNCED",))
     assert reading.extra == {"cal_expires": "2026-11-20"}
-
-
-def test_the_configured_range_is_the_sensors_own() -> None:
-    (reading,) = sampled(SteppingClock(T0_NS, T0_NS + SECOND_NS), range=(0.0, 4.9))
-    assert (reading.value, reading.quality, reading.reasons) == (5.0, 4, ("OVER_RANGE",))
-
-
-def test_a_sampler_that_dies_is_replaced_and_its_numbers_go_on() -> None:
-    clock = SteppingClock(T0_NS, T0_NS + 4 * SECOND_NS)
-    readings: list[Reading] = []
-    now_s = 0.0
-    driver = ScriptedDriver(clock, [answer(1.0), failure(ZeroDivisionError()), *map(answer, (3.0, 4.0, 5.0))])
-    supervisor = Supervisor([sampler(driver, readings)], clock, monotonic=lambda: now_s)
-    supervisor.start()
-    eventually(lambda: clock.joined, until=lambda joined: joined == 0)
-    assert not supervisor.ended
-    supervisor.check()
-    assert supervisor.restarts == 0
-    now_s = float("inf")
-    supervisor.check()
-    eventually(lambda: supervisor.ended)
-    assert supervisor.restarts == 1
-    assert [(reading.value, reading.seq) for reading in readings] == [(1.0, 1), (3.0, 2), (4.0, 3), (5.0, 4)]
-    assert clock.joined == 0

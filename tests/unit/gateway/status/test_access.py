@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from gateway.config import StatusConfig
-from gateway.status.control_socket import ControlError, _name, send_request
+from gateway.status.control_socket import ControlError, send_request
 from gateway.status.server import StatusSource, is_local
 from gateway.status.service import StatusPage, TemporaryAccess, phone_control
 from gateway.status.tokens import MOST_WRONG, WINDOW_S, Access, Gate, new_token
 from tests.support import status_page
-from tests.support.servers import eventually
 from tests.support.status import HEALTHY, status
 from tests.support.status_page import Client
 from tests.unit.gateway.status.conftest import Control
@@ -341,14 +340,3 @@ def test_a_response_of_another_process_is_refused(
     monkeypatch.setattr("gateway.status.control_socket.user_of", lambda _: os.getpid() + 1)
     with pytest.raises(ControlError, match="in the place of the daemon"):
         send_request(path, {"do": "phone-close"})
-
-
-@pytest.mark.parametrize("sent", [b"{\n", b"[]\n", b"\xff\n"])
-def test_a_malformed_request_gets_an_error(outbox: Path, control: Control, sent: bytes) -> None:
-    control(outbox, lambda _: {"ok": True})
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.connect(_name(outbox))
-        asking.settimeout(10)
-        asking.sendall(sent)
-        assert b"error" in asking.recv(4096)
-    assert eventually(lambda: send_request(outbox, {})) == {"ok": True}

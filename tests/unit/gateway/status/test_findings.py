@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -224,8 +223,3 @@ def test_a_commissioning_without_a_daemon_or_with_one_that_is_behind(config: Con
     )
     behind = gateway_checks(well, ["a.wind_speed"])["calibrations"]
     assert (behind.outcome, "other figures for a.wind_speed: " in behind.words) == ("fault", True)
-
-
-def test_what_is_sent_is_what_is_read() -> None:
-    sent = replace(HEALTHY, findings=(Finding("kafka", "error", "x", "y"),), relays={"lamp": RELAY})
-    assert msgspec.json.decode(msgspec.json.encode(sent), type=Status) == sent

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given, strategies as st
@@ -40,16 +41,28 @@ class Scene:
         return stuck
 
 
-def test_the_same_mark_for_longer_than_allowed_is_stuck() -> None:
+STUCK = {"part": 31.0}
+GONE: Final = ()
+"""In the place of a mark: the part is not there."""
+COURSES: Mapping[str, list[tuple[Hashable | None, int, dict[str, float]]]] = {
+    # The first check sees the mark, the next thirty that it stays.
+    "the same mark for longer than allowed": [(1, 31, {}), (1, 1, STUCK), (2, 31, {}), (2, 1, STUCK)],
+    "nothing to do is no standstill and begins again": [(1, 30, {}), (None, 1000, {}), (1, 31, {})],
+    "a part that goes and comes begins again": [(1, 30, {}), (GONE, 1, {}), (1, 31, {})],
+}
+
+
+@pytest.mark.parametrize("course", COURSES.values(), ids=COURSES)
+def test_a_mark_that_stays_for_longer_than_allowed_is_stuck(
+    course: list[tuple[Hashable | None, int, dict[str, float]]],
+) -> None:
     scene = Scene()
     watchdog = scene.watchdog()
-    scene.show(1)
-    # The first check sees the mark, the next thirty that it stays.
-    assert scene.after(watchdog, 31) == {}
-    assert scene.after(watchdog, 1) == {"part": 31.0}
-    scene.show(2)
-    assert scene.after(watchdog, 31) == {}
-    assert scene.after(watchdog, 1) == {"part": 31.0}
+    for mark, seconds, stuck in course:
+        scene.show(mark)
+        if mark == GONE:
+            scene.heartbeats = []
+        assert scene.after(watchdog, seconds) == stuck
 
 
 def test_seconds_of_its_own_come_on_top() -> None:
@@ -58,28 +71,6 @@ def test_seconds_of_its_own_come_on_top() -> None:
     scene.show("batch", periods=1.0, plus_s=120.0)
     assert scene.after(watchdog, 181) == {}
     assert scene.after(watchdog, 1) == {"part": 181.0}
-
-
-def test_nothing_to_do_is_no_standstill_and_begins_again() -> None:
-    scene = Scene()
-    watchdog = scene.watchdog()
-    scene.show(1)
-    assert scene.after(watchdog, 30) == {}
-    scene.show(None)
-    assert scene.after(watchdog, 1000) == {}
-    scene.show(1)
-    assert scene.after(watchdog, 31) == {}
-
-
-def test_a_part_that_goes_and_comes_begins_again() -> None:
-    scene = Scene()
-    watchdog = scene.watchdog()
-    scene.show(1)
-    scene.after(watchdog, 30)
-    scene.heartbeats = []
-    scene.after(watchdog, 1)
-    scene.show(1)
-    assert scene.after(watchdog, 31) == {}
 
 
 def test_a_thread_that_waits_for_the_disk_is_never_stuck() -> None:
@@ -113,15 +104,6 @@ def test_steps_in_time_are_never_stuck_however_they_come(pauses_s: list[int]) ->
     for step, pause_s in enumerate(pauses_s):
         scene.show(step)
         assert scene.after(watchdog, 1 + pause_s) == {}
-
-
-def test_two_parts_are_checked_apart() -> None:
-    scene = Scene()
-    watchdog = scene.watchdog()
-    for step in range(40):
-        scene.heartbeats = [Heartbeat("writer", 1, 0.5), Heartbeat("forwarder", step, 0.25)]
-        found = scene.after(watchdog, 1)
-    assert list(found) == ["writer"]
 
 
 @pytest.mark.parametrize(
