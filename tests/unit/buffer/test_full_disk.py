@@ -138,21 +138,6 @@ def test_full_disk_can_be_opened_and_drained(small_disk: Path) -> None:
     outbox.close()
 
 
-def test_with_too_little_room_an_earlier_versions_smaller_ballast_stays(small_disk: Path) -> None:
-    reserved = 1 << 20
-    outbox = SqliteOutbox(small_disk / "outbox.db", Limits(ballast_bytes=reserved))
-    outbox.append([b"a"])
-    outbox.close()
-    filler = _fill(small_disk)
-    os.truncate(filler, filler.stat().st_size - reserved)
-    _open(small_disk, []).close()
-    ballast = small_disk / "outbox.db.ballast"
-    assert ballast.stat().st_size == reserved
-    filler.unlink()
-    _open(small_disk, []).close()
-    assert ballast.stat().st_size == Limits().log_bytes
-
-
 def test_opening_a_new_outbox_on_a_full_disk_is_reported(small_disk: Path) -> None:
     _fill(small_disk)
     with pytest.raises(OutboxDiskFull):

@@ -67,16 +67,6 @@ def test_block_larger_than_the_cap_is_refused_and_drops_nothing(tmp_path: Path) 
     outbox.close()
 
 
-def test_space_of_dropped_and_removed_blocks_is_given_back(tmp_path: Path) -> None:
-    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP, ballast_bytes=1 << 18))
-    for _ in range(600):
-        outbox.append(_block())
-    while rows := outbox.peek(0, 500, UNBOUND):
-        outbox.remove(number for number, _ in rows)
-    assert outbox.size_bytes() - (1 << 18) < 1 << 17
-    outbox.close()
-
-
 def test_low_disk_stops_growth_and_drops_the_oldest(tmp_path: Path) -> None:
     free = [UNBOUND]
     drops: list[Drop] = []
@@ -147,14 +137,4 @@ def test_damaged_files_go_before_the_disk_counts_as_low(tmp_path: Path) -> None:
     while damaged.exists():
         outbox.append(_block(), drop_oldest=False)
     outbox.append(_block(), drop_oldest=False)
-    outbox.close()
-
-
-def test_a_damaged_file_that_somebody_else_deletes_counts_no_longer(tmp_path: Path) -> None:
-    first, second = _damaged(tmp_path, 1, 1_000_000), _damaged(tmp_path, 2, 1000)
-    outbox = SqliteOutbox(tmp_path / "outbox.db", Limits(CAP, ballast_bytes=1 << 18))
-    first.unlink()
-    while outbox.size_bytes() < CAP - (1 << 19):
-        outbox.append(_block())
-    assert second.exists()
     outbox.close()

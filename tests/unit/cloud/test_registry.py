@@ -21,28 +21,6 @@ def small() -> Iterator[SmallRegistry]:
         yield registry
 
 
-def test_a_schema_is_registered_once_and_found(small: SmallRegistry) -> None:
-    registry = Registry(RegistryAccess(small.url))
-    assert registry.rule() is None
-    with pytest.raises(NotRegistered):
-        registry.own_id()
-    assert registry.incompatibility() is None
-    registry.set_rule()
-    assert registry.register() == registry.register() == registry.own_id() == 1
-    assert (registry.rule(), registry.schema(1)) == ("FULL_TRANSITIVE", SCHEMA)
-    with pytest.raises(NotRegistered):
-        registry.schema(2)
-
-
-def test_a_schema_that_breaks_the_rule_is_refused_with_the_reason(small: SmallRegistry) -> None:
-    small.register(SUBJECT, '"another"')
-    small.refuses = "site at /fields/20"
-    registry = Registry(RegistryAccess(small.url))
-    assert registry.incompatibility() == "site at /fields/20"
-    with pytest.raises(RegistryError, match=r"fieldgate.Reading is not compatible .*: site at /fields/20"):
-        registry.register()
-
-
 def test_each_schema_is_asked_for_once(small: SmallRegistry) -> None:
     number = small.register(SUBJECT, SCHEMA)
     schemas = RegistrySchemas(Registry(RegistryAccess(small.url)))
@@ -50,17 +28,6 @@ def test_each_schema_is_asked_for_once(small: SmallRegistry) -> None:
         assert (schemas.get(number), schemas.get(99)) == (SCHEMA, None)
     assert dict(schemas) == {number: SCHEMA}
     assert small.requests == [f"GET /schemas/ids/{number}", "GET /schemas/ids/99"]
-
-
-def test_a_login_is_needed_and_never_shown(small: SmallRegistry) -> None:
-    small.login = "jobs:sesame"
-    small.register(SUBJECT, SCHEMA)
-    access = RegistryAccess(small.url, None, "jobs", "sesame")
-    assert Registry(access).own_id() == 1
-    wrong = RegistryAccess(small.url, None, "jobs", "sesamo")
-    with pytest.raises(RegistryError, match=r"refuses this login \(401\)") as raised:
-        Registry(wrong).own_id()
-    assert "sesam" not in f"{access!r} {wrong!r} {raised.value}"
 
 
 def test_a_certificate_is_compared_with_its_authority(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import tomllib
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cloud.toml_lines import KeyPath, Lines, Place, Scan, split_key
 
@@ -129,85 +128,3 @@ def test_a_dotted_key_is_split(text: str, parts: tuple[str, ...]) -> None:
 def test_what_is_no_key(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         split_key(text)
-
-
-_SCALARS: Final = st.sampled_from(
-    [
-        "1",
-        "-1.5e3",
-        "true",
-        '"a # [b] = {c}"',
-        "'\"'",
-        '"""x\ny = 1\n"""',
-        "'''[[a]]\n'''",
-        "07:32:00",
-        '"\\""',
-    ]
-)
-_GAPS: Final = st.sampled_from(["", " ", "\n", " # ]}\n", "\n\n\t"])
-
-
-@st.composite
-def _documents(draw: st.DrawFn) -> tuple[str, dict[KeyPath, int]]:
-    """A text, and where in it each key was written."""
-    text: list[str] = []
-    written: dict[KeyPath, int] = {}
-
-    def put(*pieces: str) -> None:
-        text.extend(pieces)
-
-    def here() -> int:
-        return sum(map(len, text))
-
-    def value(path: KeyPath, depth: int, *, one_line: bool) -> None:
-        kind = draw(st.integers(0, 2)) if depth < 3 else 0
-        if kind == 0:
-            put(draw(_SCALARS.filter(lambda each: not one_line or "\n" not in each)))
-        elif kind == 1:
-            put("[")
-            for position in range(draw(st.integers(0, 3))):
-                put(", " if position else "", " " if one_line else draw(_GAPS))
-                written[*path, position] = here()
-                value((*path, position), depth + 1, one_line=one_line)
-            put("" if one_line else draw(_GAPS), "]")
-        else:
-            put("{ ")
-            for position in range(draw(st.integers(0, 3))):
-                put(", " if position else "")
-                pair(path, f"k{position}", depth + 1, one_line=True)
-            put(" }")
-
-    def pair(table: KeyPath, key: str, depth: int, *, one_line: bool = False) -> None:
-        written[*table, key] = here()
-        put(draw(st.sampled_from([key, f'"{key}"', f"'{key}'"])), draw(st.sampled_from([" = ", "=", "\t= "])))
-        value((*table, key), depth, one_line=one_line)
-
-    table: KeyPath = ()
-    for number in range(draw(st.integers(1, 6))):
-        put(draw(_GAPS.filter(lambda gap: not gap.endswith(" "))), draw(st.sampled_from(["", "  "])))
-        match draw(st.integers(0, 3)):
-            case 0:
-                table = (f"t{number}",)
-                written[table] = here()
-                put(f"[t{number}] # [x]\n")
-            case 1:
-                elements = sum(len(path) == 2 and path[0] == "many" for path in written)
-                table = ("many", elements)
-                written.setdefault(("many",), here())
-                written[table] = here()
-                put("[[many]]\n")
-            case _:
-                pair(table, f"p{number}", 0)
-                put(draw(st.sampled_from(["\n", " # = 1\n"])))
-    return "".join(text), written
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(_documents())
-def test_places_are_where_the_keys_were_written(document: tuple[str, dict[KeyPath, int]]) -> None:
-    text, written = document
-    assert set(_paths(tomllib.loads(text))) == {(), *written}
-    lines = Lines(text)
-    for path, offset in written.items():
-        before = text[:offset].split("\n")
-        assert lines.of(path) == (len(before), len(before[-1]) + 1)

@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from drivers.ads1115 import FULL_SCALE_V, AdcInput, AdcOptions, AdcPins, Conversion
 from drivers.bp20 import Bp20, Bp20Options
 from drivers.emulation.board import EmulatedI2c
-from drivers.emulation.parts import EmulatedAds1115, code_for
-from drivers.interface import BoardError, ReadError
+from drivers.emulation.parts import EmulatedAds1115
+from drivers.interface import ReadError
 
 GAINS = tuple(FULL_SCALE_V)
 INPUTS: tuple[AdcPins, ...] = (0, 1, 2, 3, "0-1", "0-3", "1-3", "2-3")
@@ -59,32 +59,11 @@ def test_full_scale_clips_and_is_flagged(gain: str) -> None:
         assert adc.convert() == Conversion(FULL_SCALE_V[gain] * code / 32768)
 
 
-def test_codes() -> None:
-    assert code_for(4.793, 6.144) == 25563
-    assert code_for(0.0000078125, 0.256) == 1
-    assert code_for(-0.00002, 0.256) == -3
-
-
 def test_each_input_is_distinguished() -> None:
     wires = Wires()
     wires.volts = {name: 0.1 * (1 + at) for at, name in enumerate(INPUTS)}
     for at, name in enumerate(INPUTS):
         assert opened(wires, name).convert().volts == pytest.approx(0.1 * (1 + at), abs=1e-4)
-
-
-def test_an_absent_chip_is_a_board_error_with_its_address() -> None:
-    with pytest.raises(BoardError, match="no ADS1115 answers at 0x49"):
-        opened(Wires(), address=0x49)
-
-
-def test_a_dead_input_is_a_read_error_and_the_next_read_may_succeed() -> None:
-    wires = Wires()
-    adc = opened(wires)
-    wires.volts[0] = None
-    with pytest.raises(ReadError, match="0x48 doesn't answer"):
-        adc.convert()
-    wires.volts[0] = 1.0
-    assert adc.convert().volts == pytest.approx(1.0, abs=1e-4)
 
 
 def test_a_chip_that_never_gets_ready_is_a_read_error_not_a_hang() -> None:

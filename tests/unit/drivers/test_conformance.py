@@ -152,24 +152,14 @@ class ReadsTooSoon(Thermometer):
         return super().read()
 
 
-class OutOfRange(Thermometer):
-    def read(self) -> tuple[Measurement, ...]:
-        return (replace(super().read()[0], value=85.1),)
+def measuring(**changes: Any) -> type[Thermometer]:
+    """A driver that is right but for these fields of its measurements."""
 
+    class Flawed(Thermometer):
+        def read(self) -> tuple[Measurement, ...]:
+            return (replace(super().read()[0], **changes),)
 
-class NotANumber(Thermometer):
-    def read(self) -> tuple[Measurement, ...]:
-        return (replace(super().read()[0], raw=math.nan),)
-
-
-class AnotherQuantity(Thermometer):
-    def read(self) -> tuple[Measurement, ...]:
-        return (replace(super().read()[0], quantity="humidity"),)
-
-
-class NowhereAndSomewhere(Thermometer):
-    def read(self) -> tuple[Measurement, ...]:
-        return (replace(super().read()[0], position=(27.7, 85.5, None)),)
+    return Flawed
 
 
 class OnlyOnce(Thermometer):
@@ -252,10 +242,10 @@ def test_a_good_driver_passes(
         ("its_constructor_touches_nothing", acme(TouchesTheBoard), "used the board's i2c"),
         ("its_constructor_touches_nothing", acme(ReadsTooSoon), "bus"),
         ("its_constructor_touches_nothing", acme(channels=(replace(TEMPERATURE, upper=84.0),)), ""),
-        ("reads_answer_for_every_channel", acme(OutOfRange), "85.1"),
-        ("reads_answer_for_every_channel", acme(NotANumber), "nan"),
-        ("reads_answer_for_every_channel", acme(AnotherQuantity), ""),
-        ("reads_answer_for_every_channel", acme(NowhereAndSomewhere), "position"),
+        ("reads_answer_for_every_channel", acme(measuring(value=85.1)), "85.1"),
+        ("reads_answer_for_every_channel", acme(measuring(raw=math.nan)), "nan"),
+        ("reads_answer_for_every_channel", acme(measuring(quantity="humidity")), ""),
+        ("reads_answer_for_every_channel", acme(measuring(position=(27.7, 85.5, None))), "position"),
         ("it_starts_again_after_a_stop", acme(OnlyOnce), "once is enough"),
         ("it_starts_again_after_a_stop", acme(StopsOnce), "stopped already"),
         ("another_driver_takes_over", acme(KeepsTheChip), "it is another's"),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drivers.bp20 import Bp20Options, pressure_kpa
-from drivers.dht11 import frame_values
 from drivers.gpsd import distance_m
 from drivers.hall_anemometer import HallAnemometerOptions, wind_speed_mps
-from drivers.interface import ReadError
 from drivers.pyranometer import PyranometerOptions, irradiance_wm2
 from drivers.scd4x import co2_ppm
 
@@ -43,23 +41,3 @@ NRG = HallAnemometerOptions(17, 0.765, 0.35, "offset")
 )
 def test_figures(value: float, expected: float, within: float) -> None:
     assert value == pytest.approx(expected, rel=0, abs=within)
-
-
-@pytest.mark.parametrize(
-    ("frame", "expected"),
-    [
-        # The datasheet's example: 00110101 00000000 00011000 00000100 is 53 %RH, 24.4 °C.
-        ((0b00110101, 0, 0b00011000, 0b00000100), (24.4, 53.0)),
-        ((72, 8, 6, 0x80 | 3), (-6.3, 72.8)),
-        ((20, 0, 0, 0x80 | 1), (-0.1, 20.0)),
-        ((99, 9, 50, 9), (50.9, 99.9)),
-    ],
-)
-def test_dht11_frames(frame: tuple[int, int, int, int], expected: tuple[float, float]) -> None:
-    assert frame_values(bytes([*frame, sum(frame) & 0xFF])) == expected
-
-
-def test_a_dht22s_frame_is_recognised() -> None:
-    # 65.2 %RH and 35.1 °C as a DHT22 sends them.
-    with pytest.raises(ReadError, match="DHT22"):
-        frame_values(bytes([0x02, 0x8C, 0x01, 0x5F, 0xEE]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from collections import Counter
 
@@ -75,24 +74,6 @@ def test_two_bits_too_close_to_call_are_never_believed() -> None:
     # The same two bits, clearly wrong, pass the sum: 36 % and 52 °C.
     clearly = frame_edges(bytes([36, 0, 52, 0, 88]))
     assert outcome(new_line(), clearly) == (52.0, 36.0)
-
-
-def test_what_the_checksum_lets_through() -> None:
-    """All pairs of wrong bits in a frame: caught by the sum, refused otherwise, out of range, in range."""
-    frame = dht11_frame(21.7, 55.0)
-    found: Counter[str] = Counter()
-    for first, second in itertools.combinations(range(40), 2):
-        damaged = bytearray(frame)
-        for bit in (first, second):
-            damaged[bit // 8] ^= 0x80 >> bit % 8
-        got = outcome(new_line(), frame_edges(bytes(damaged)))
-        if isinstance(got, tuple):
-            temperature, humidity = got
-            assert got != (21.7, 55.0)
-            found["in range" if 0 <= temperature <= 50 and 20 <= humidity <= 90 else "out of range"] += 1
-        else:
-            found[got.__name__] += 1
-    assert found == {"ChecksumError": 738, "ReadError": 16, "out of range": 5, "in range": 21}
 
 
 FRAMES = [(21.7, 55.0), (-6.3, 72.8), (0.0, 90.0), (35.5, 20.1), (50.0, 33.3), (12.8, 64.0)]

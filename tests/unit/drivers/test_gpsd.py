@@ -173,9 +173,7 @@ def test_read_seldom_it_connects_for_each_read() -> None:
     gpsd = driver(script)
     latitudes = []
     for _ in range(3):
-        position = gpsd.read()[0].position
-        assert position is not None
-        latitudes.append(position[0])
+        latitudes.append(latitude_of(gpsd))
         script.seconds += 60
     assert latitudes == [27.71, 27.72, 27.73]
     assert script.closed == 3
@@ -346,16 +344,6 @@ def test_a_real_gpsd_and_a_receiver_that_is_carried_away(gpsd: RealGpsd, receive
 
 
 @real_gpsd
-def test_a_real_gpsd_without_a_fix_and_with_one_again(gpsd: RealGpsd, receiver: Receiver) -> None:
-    receiver.position = None
-    gpsd.missing("the receiver has no fix")
-    receiver.position = (27.7, 85.5)
-    gpsd.measured(0)
-    receiver.position = None
-    gpsd.missing("the receiver has no fix")
-
-
-@real_gpsd
 def test_a_receiver_that_is_unplugged_is_never_read_from_memory(gpsd: RealGpsd, receiver: Receiver) -> None:
     receiver.position = (27.7, 85.5)
     gpsd.measured(0)
@@ -363,13 +351,3 @@ def test_a_receiver_that_is_unplugged_is_never_read_from_memory(gpsd: RealGpsd, 
     gpsd.missing("gpsd has no new report: is a receiver connected")
     with pytest.raises(ReadError):
         gpsd.sensor.read()
-
-
-@real_gpsd
-def test_a_restarted_gpsd_is_found_again(gpsd: RealGpsd, receiver: Receiver) -> None:
-    receiver.position = (27.7, 85.5)
-    gpsd.measured(0)
-    gpsd.stop()
-    gpsd.missing(f"nothing answers at 127.0.0.1:{gpsd.port}")
-    gpsd.start()
-    gpsd.measured(0)

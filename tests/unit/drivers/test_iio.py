@@ -8,13 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
-from cloud.wire.quantities import QUANTITIES, Quantity
+from cloud.wire.quantities import QUANTITIES
 from drivers.driver_type import OptionError
 from drivers.hardware.sysfs import SysfsIio
-from drivers.iio import TYPE, IioChannel, IioOptions, IioSensor, Stem, find_device
-from drivers.interface import BoardError, Channel, IioDevice, ReadError
+from drivers.iio import TYPE, IioChannel, IioOptions, IioSensor, find_device
+from drivers.interface import BoardError, ReadError
 from tests.support.masts import SECOND_NS, fitted, simulated
 
 
@@ -53,6 +52,11 @@ class Kernel:
         # Nothing else of a board is used.
         return IioSensor(self, IioOptions(device, channels, where))  # type: ignore[arg-type]
 
+    def started(self, device: str, *channels: IioChannel, where: str | None = None) -> IioSensor:
+        sensor = self.sensor(device, *channels, where=where)
+        sensor.start()
+        return sensor
+
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Kernel:
@@ -65,8 +69,7 @@ def ads1015(kernel: Kernel, raw: str, node: str = "iio:device0", chip: str = "1-
 
 def test_a_barometer_on_a_converter(kernel: Kernel) -> None:
     ads1015(kernel, "1100")
-    sensor = kernel.sensor("ads1015", BARO)
-    sensor.start()
+    sensor = kernel.started("ads1015", BARO)
     [read] = sensor.read()
     # 1100 steps of 3 mV.
     assert read.raw == pytest.approx(3.3, abs=1e-12)
@@ -83,24 +86,20 @@ def test_a_code_at_the_end_of_the_converter_is_over_range(
     kernel: Kernel, raw: str, reasons: tuple[str, ...]
 ) -> None:
     ads1015(kernel, raw)
-    sensor = kernel.sensor("ads1015", BARO)
-    sensor.start()
+    sensor = kernel.started("ads1015", BARO)
     assert sensor.read()[0].reasons == reasons
 
 
 def test_chips_with_the_quantity_itself_and_with_a_code(kernel: Kernel) -> None:
     kernel.add("iio:device3", "bme280", "1-0077", in_temp_input="-6300", in_humidityrelative_input="42100")
-    both = kernel.sensor("bme280", *DHT)
-    both.start()
+    both = kernel.started("bme280", *DHT)
     assert [each.value for each in both.read()] == pytest.approx([-6.3, 42.1])
     kernel.add("iio:device0", "bmp280", "1-0076", in_pressure_input="79.327402343", in_temp_input="12340")
     kernel.add(
         "iio:device1", "scd4x", "1-0062", in_concentration_co2_raw="431", in_concentration_co2_scale="0.0001"
     )
-    baro = kernel.sensor("bmp280", measured("pressure", "in_pressure"))
-    air = kernel.sensor("scd4x", measured("co2", "in_concentration_co2"))
-    for sensor in (baro, air):
-        sensor.start()
+    baro = kernel.started("bmp280", measured("pressure", "in_pressure"))
+    air = kernel.started("scd4x", measured("co2", "in_concentration_co2"))
     assert baro.read()[0].value == pytest.approx(79.327402343)
     assert air.read()[0].value == pytest.approx(431)
 
@@ -108,44 +107,13 @@ def test_chips_with_the_quantity_itself_and_with_a_code(kernel: Kernel) -> None:
 def test_scales_and_offsets_shared_by_a_kind(kernel: Kernel) -> None:
     attributes = {"in_voltage2-voltage3_raw": "-40", "in_voltage-voltage_scale": "0.0078125"}
     kernel.add("iio:device0", "ads1115", "1-0048", **attributes)
-    kernel.add(
-        "iio:device1",
-        "sht3x",
-        "1-0044",
-        in_temp_raw="16384",
-        in_temp_scale="2.670328831",
-        in_temp_offset="-16852",
-    )
-    sun = kernel.sensor("ads1115", measured("irradiance", "in_voltage2-voltage3", slope=100_000))
-    air = kernel.sensor("sht3x", measured("temperature", "in_temp_raw"))
-    for sensor in (sun, air):
-        sensor.start()
+    attributes = {"in_temp_raw": "16384", "in_temp_scale": "2.670328831", "in_temp_offset": "-16852"}
+    kernel.add("iio:device1", "sht3x", "1-0044", **attributes)
+    sun = kernel.started("ads1115", measured("irradiance", "in_voltage2-voltage3", slope=100_000))
+    air = kernel.started("sht3x", measured("temperature", "in_temp_raw"))
     # A night's offset: −40 steps of 7.8125 µV, at 10 µV per W/m².
     assert sun.read()[0].value == pytest.approx(-31.25)
     assert air.read()[0].value == pytest.approx((16384 - 16852) * 2.670328831e-3)
-
-
-@given(st.integers(-2046, 2046), st.sampled_from([0.125, 0.5, 1.0, 2.0, 3.0]))
-def test_codes(code: int, scale: float) -> None:
-    class Fixed(SysfsIio):
-        def devices(self) -> tuple[IioDevice, ...]:
-            return (IioDevice("iio:device0", "ads1015"),)
-
-        def attributes(self, node: str) -> tuple[str, ...]:
-            return ("in_voltage0_raw", "in_voltage0_scale")
-
-        def read(self, node: str, attribute: str) -> str:
-            return str(code) if attribute.endswith("raw") else f"{scale:.9f}"
-
-    class Rig:
-        def iio(self) -> Fixed:
-            return Fixed()
-
-    sensor = IioSensor(Rig(), IioOptions("ads1015", (BARO,)))  # type: ignore[arg-type]
-    sensor.start()
-    [read] = sensor.read()
-    assert read.raw == pytest.approx(code * scale / 1000, abs=1e-12)
-    assert read.value == pytest.approx(21.79 * code * scale / 1000 + 10.55, abs=1e-9)
 
 
 def test_which_of_several(kernel: Kernel) -> None:
@@ -157,8 +125,7 @@ def test_which_of_several(kernel: Kernel) -> None:
     ):
         kernel.sensor("ads1015", BARO).start()
     for where, volts in {"1-0048": 0.3, "1-0049": 0.6, "sun": 0.6, "iio:device0": 0.3}.items():
-        sensor = kernel.sensor("ads1015", BARO, where=where)
-        sensor.start()
+        sensor = kernel.started("ads1015", BARO, where=where)
         assert sensor.read()[0].raw == pytest.approx(volts)
     with pytest.raises(
         BoardError, match=r"is at '1-004a'; there is ads1015 at 1-0048 = iio:device0, ads1015 at sun"
@@ -208,8 +175,7 @@ def test_an_error_of_the_kernel_is_a_read_error_and_the_next_read_tries_again(
     kernel.add("iio:device0", "bme280", "1-0076", in_temp_input="21000", in_humidityrelative_input="50000")
     iio = Failing(kernel.root)
     monkeypatch.setattr(kernel, "iio", lambda: iio)
-    sensor = kernel.sensor("bme280", *DHT)
-    sensor.start()
+    sensor = kernel.started("bme280", *DHT)
     iio.code = code
     with pytest.raises(ReadError, match=message):
         sensor.read()
@@ -220,16 +186,14 @@ def test_an_error_of_the_kernel_is_a_read_error_and_the_next_read_tries_again(
 @pytest.mark.parametrize("text", ["", "nan", "inf", "21.5 C", "0x12"])
 def test_what_is_no_number_is_a_read_error(kernel: Kernel, text: str) -> None:
     kernel.add("iio:device0", "bmp280", "1-0076", in_pressure_input=text)
-    sensor = kernel.sensor("bmp280", measured("pressure", "in_pressure"))
-    sensor.start()
+    sensor = kernel.started("bmp280", measured("pressure", "in_pressure"))
     with pytest.raises(ReadError, match="is no number"):
         sensor.read()
 
 
 def test_a_module_loaded_again_gives_another_number_and_the_sensor_is_found_again(kernel: Kernel) -> None:
     ads1015(kernel, "100")
-    sensor = kernel.sensor("ads1015", BARO)
-    sensor.start()
+    sensor = kernel.started("ads1015", BARO)
     assert sensor.read()[0].raw == pytest.approx(0.3)
     kernel.remove("iio:device0")
     with pytest.raises(ReadError, match="the device has gone: was its module unloaded"):
@@ -243,8 +207,7 @@ def test_a_module_loaded_again_gives_another_number_and_the_sensor_is_found_agai
 def test_a_read_that_blocks_holds_no_other_sensor(kernel: Kernel) -> None:
     device = kernel.add("iio:device0", "bme280", "1-0076", in_humidityrelative_input="50000")
     (device / "in_temp_input").touch()
-    sensor = kernel.sensor("bme280", *DHT)
-    sensor.start()
+    sensor = kernel.started("bme280", *DHT)
     (device / "in_temp_input").unlink()
     # A pipe blocks its reader in the kernel, as a driver does that waits for its sensor.
     os.mkfifo(device / "in_temp_input")
@@ -299,24 +262,12 @@ def test_ranges_are_the_configs_or_what_occurs() -> None:
     assert ranges == {"temperature": (0.0, 60.0), "humidity": (0.0, 105.0)}
 
 
-def test_any_quantity_of_the_config_has_its_unit_and_range() -> None:
-    level = Quantity("water_level", "m", "linear", -1.0, 12.0)
-    options = IioOptions("x", (IioChannel(level, "in_voltage0", slope=1.0),))
-    assert TYPE.channels_of(options) == (Channel("water_level", "m", "V", -1.0, 12.0),)
-
-
 def test_two_sensors_on_one_attribute_clash() -> None:
     [one] = TYPE.claims(IioOptions("ads1015", (BARO,)))
     [raw] = TYPE.claims(IioOptions("ads1015", (measured("irradiance", "in_voltage0_raw", slope=1.0),)))
     [other] = TYPE.claims(IioOptions("ads1015", (BARO,), "1-0049"))
     assert one.clashes(raw)
     assert not one.clashes(other)
-
-
-def test_stems() -> None:
-    assert Stem.of("in_temp_input").name == "in_temp"
-    assert Stem.of("in_voltage0-voltage1_raw").kind == "in_voltage-voltage"
-    assert Stem.of("in_concentration_co2").unit == "ppm"
 
 
 def test_an_emulated_converter_has_the_kernels_steps() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from drivers.driver_type import Nameplate
 from drivers.emulation.board import EmulatedI2c
-from drivers.emulation.parts import EmulatedScd4x, crc8
+from drivers.emulation.parts import EmulatedScd4x
 from drivers.interface import ChecksumError, ReadError
 from drivers.scd4x import TYPE, WARM_UP_S, Scd4x, Scd4xOptions
 from tests.support.masts import SECOND_NS
@@ -61,13 +61,6 @@ def room() -> Room:
     return room
 
 
-def test_crc_of_the_datasheets_examples() -> None:
-    assert crc8(bytes([0xBE, 0xEF])) == 0x92
-    assert crc8(bytes([0x01, 0xF4])) == 0x33
-    assert crc8(bytes([0x66, 0x67])) == 0xA2
-    assert crc8(bytes([0x5E, 0xB9])) == 0x3C
-
-
 def test_the_datasheets_measurement(room: Room) -> None:
     # 500 ppm, 25 °C, 37 %RH is 01F4 33 6667 A2 5EB9 3C.
     assert room.sensor._sensor.data_ready
@@ -95,15 +88,6 @@ def test_between_measurements_the_last_one_stands_for_a_period_and_a_half_then_n
         room.read()
 
 
-def test_a_dead_sensor_is_a_read_error(room: Room) -> None:
-    room.co2 = None
-    with pytest.raises(ReadError) as caught:
-        room.read()
-    assert not isinstance(caught.value, ChecksumError)
-    room.co2, room.seconds = 450.0, 105.0
-    assert room.read() == 450.0
-
-
 def test_a_damaged_answer_is_a_checksum_error(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     read = room.chip.read
 
@@ -116,14 +100,6 @@ def test_a_damaged_answer_is_a_checksum_error(room: Room, monkeypatch: pytest.Mo
     monkeypatch.setattr(room.chip, "read", damaged)
     with pytest.raises(ChecksumError, match="CRC"):
         room.read()
-
-
-def test_while_measuring_the_chip_refuses_what_needs_it_idle(room: Room) -> None:
-    with pytest.raises(OSError, match="while it measures"):
-        room.chip.write(bytes([0x36, 0x82]))
-    room.sensor.stop()
-    room.chip.write(bytes([0x36, 0x82]))
-    assert len(room.chip.read(9)) == 9
 
 
 def test_it_warms_up_for_three_response_times(room: Room) -> None:
@@ -167,20 +143,6 @@ def test_it_reports_about_itself() -> None:
         "altitude_m": 2100.0,
     }
     assert room.chip.eeprom_writes == 0
-
-
-def test_another_variant_than_configured_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room(variant="SCD40")
-    room.sensor.start()
-    assert room.sensor.description()["variant"] == "SCD40"
-    assert "event=scd4x.variant configured=SCD41 found=SCD40" in caplog.text
-
-
-def test_ranges_and_accuracies_are_the_variants() -> None:
-    [scd40] = TYPE.channels_of(Scd4xOptions(variant="SCD40"))
-    [scd41] = TYPE.channels_of(Scd4xOptions())
-    assert (scd40.lower, scd40.upper, scd40.accuracy) == (400, 2000, 75)
-    assert (scd41.lower, scd41.upper, scd41.accuracy) == (400, 5000, 62.5)
 
 
 def test_thin_air_needs_its_pressure() -> None:

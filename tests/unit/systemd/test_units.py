@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 import re
 import shutil
@@ -150,9 +149,3 @@ def test_each_instance_of_the_jobs_is_a_command(instance: str, job: str, tmp_pat
     assert settings.lake == "/srv/lake"
     # The program ends by itself before systemd kills it.
     assert int(lines(_JOBS, "TimeoutStopSec")[0].removesuffix("s")) > 30
-
-
-def test_the_hardware_watchdog_is_what_the_pi_can() -> None:
-    drop_in = configparser.ConfigParser()
-    drop_in.read(_SYSTEMD / "system.conf.d/fieldgate-watchdog.conf")
-    assert drop_in["Manager"]["RuntimeWatchdogSec"] == "15s"

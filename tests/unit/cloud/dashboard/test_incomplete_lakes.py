@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -128,23 +127,3 @@ def test_a_mast_that_was_imported_is_in_the_fleet_however_old_it_is(tmp_path: Pa
         assert run(["--mapping", str(mapping), "--lake", str(tmp_path / "lake"), str(file)]) == 0
     fleet = FleetReader(reader_of(tmp_path / "lake"), NOTHING_LIVE).read()
     assert [mast["gateway"] for mast in fleet.masts] == ["new-no-site", "old-no-site"]
-
-
-def test_what_two_runs_claim_together_may_be_more_than_a_number_holds(lake: Path) -> None:
-    """One mast's counts blank no other's: they aren't known."""
-    table = DeltaTable(str(lake / "presence"))
-    rows = table.to_pyarrow_table().to_pylist()
-    for row in rows:
-        if row["gateway"] == "mast-01":
-            row["lost"] = (1 << 63) - 1
-    write_deltalake(
-        str(lake / "presence"), pa.Table.from_pylist(rows, table.to_pyarrow_table().schema), mode="overwrite"
-    )
-    reader = reader_of(lake)
-    fleet = FleetReader(reader, NOTHING_LIVE).read()
-    assert not fleet.missing
-    assert {mast["gateway"]: mast["lost"] is None for mast in fleet.masts} == {
-        "mast-01": True,
-        "mast-02": False,
-    }
-    assert not {"Freshness", "What became of all readings"} & words_of(reader).keys()

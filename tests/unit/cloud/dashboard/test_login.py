@@ -46,23 +46,6 @@ def test_guesses_that_come_at_once_are_slowed_as_others_are(tried: list[str]) ->
     assert tried == [*(f"guess {number}" for number in range(5)), RIGHT]
 
 
-def test_guesses_of_many_addresses_dont_queue_up(tried: list[str]) -> None:
-    async def guess() -> None:
-        guards = sessions()
-        others = [
-            asyncio.create_task(guards.begin("anna", f"guess {number}", f"192.0.2.{number}"))
-            for number in range(16)
-        ]
-        await asyncio.sleep(0)
-        # From anywhere, and at once; and not once there is room again.
-        assert guards.is_crowded
-        await asyncio.gather(*others)
-        assert not guards.is_crowded
-
-    asyncio.run(guess())
-    assert len(tried) == 16
-
-
 def test_a_login_of_ones_own_doesnt_clear_the_guesses_at_anothers(tried: list[str]) -> None:
     async def guess() -> list[str | None]:
         guards = Sessions(

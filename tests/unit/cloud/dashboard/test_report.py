@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 import pytest
 from deltalake import DeltaTable
 
@@ -27,6 +28,8 @@ END: Final = datetime(2026, 11, 21, tzinfo=UTC)
 NOW_MS: Final = int(END.timestamp() * 1000)
 LATER_MS: Final = NOW_MS + 30 * 86_400_000
 CUP: Final = "cup-50m-a.wind_speed"
+TWIN: Final = "cup-50m-b.wind_speed"
+VANE: Final = "vane-48m.wind_direction"
 NOVEMBER: Final = Month.read("2026-11")
 
 
@@ -135,6 +138,50 @@ def test_gust_power_and_gaps(lake: Path, report: Report) -> None:
     assert gap["intervals"] == len(absent)
 
 
+def valid_means(lake: Path) -> pd.DataFrame:
+    """Means of valid intervals by local time and channel."""
+    channels = (CUP, TWIN, VANE, "cup-30m-a.wind_speed", "cup-20m-a.wind_speed")
+    rows = pd.concat([rows_of(lake, each) for each in channels])
+    wide: pd.DataFrame = rows[rows.recovery >= 0.5].pivot(index="local", columns="channel", values="avg")
+    return wide
+
+
+def test_means_and_spreads(lake: Path, report: Report) -> None:
+    wide, found = valid_means(lake), {row["channel"]: row for row in figures.means(report.view).dicts()}
+    assert found[CUP]["mean"] == pytest.approx(wide[CUP].mean(), rel=1e-12)
+    assert found[CUP]["sd"] == pytest.approx(wide[CUP].std(), rel=1e-9)
+    assert found[CUP]["intervals"] == wide[CUP].count()
+    vane = rows_of(lake, VANE)
+    vane = vane[vane.recovery >= 0.5]
+    # The mean vector, each interval by its samples.
+    vector = np.average(np.exp(1j * np.radians(vane.avg)), weights=vane["count"])
+    expected = np.angle(vector, deg=True) % 360
+    assert found[VANE]["mean"] == pytest.approx(expected, abs=1e-9)
+    assert figures.density(report.view)["mean"] == pytest.approx(0.99, rel=1e-12)
+
+
+def test_sectors_hours_profile_and_pairs(lake: Path, report: Report) -> None:
+    view, wide = report.view, valid_means(lake)
+    both = wide[[CUP, VANE]].dropna()
+    expected = both[CUP].groupby((both[VANE] + 15) % 360 // 30 * 30).agg(["size", "mean"])
+    found = {row["sector"]: (row["intervals"], row["mean"]) for row in figures.sectors(view).dicts()}
+    assert found == {at: (row["size"], pytest.approx(row["mean"])) for at, row in expected.iterrows()}
+    channels, hours = figures.by_hour(view)
+    cups = [f"cup-{height}m-a.wind_speed" for height in (50, 30, 20)]
+    assert [each.name for each in channels[:3]] == cups
+    means = wide[cups].groupby(pd.DatetimeIndex(wide.index).hour).mean().to_numpy()
+    np.testing.assert_allclose(np.array([row[:3] for row in hours], float), means, rtol=1e-12)
+    together = wide[cups].dropna()
+    speeds = together[together.min(axis=1) > 3].mean()
+    exponent = np.polyfit(np.log([50.0, 30.0, 20.0]), np.log(speeds), 1)[0]
+    assert figures.profile_exponent(view) == pytest.approx(exponent, rel=1e-9)
+    pair = next(row for row in figures.pairs(view).dicts() if row["primary"] == CUP)
+    difference = (wide[CUP] - wide[TWIN]).dropna()
+    assert (pair["twin"], pair["intervals"]) == (TWIN, len(difference))
+    assert pair["mean"] == pytest.approx(difference.mean(), rel=1e-9)
+    assert pair["sd"] == pytest.approx(difference.std(), rel=1e-9)
+
+
 def test_flagged_periods_by_reason(lake: Path, report: Report) -> None:
     found = figures.flagged(report.reader, "mast-03", report.month, 600).dicts()
     local = report.month.local
@@ -208,13 +255,6 @@ def test_a_lake_without_mast_or_records_says_so_and_goes_on(lake: Path, tmp_path
     assert re.findall("<h2>(.*?)</h2>", page) == list(SECTIONS)
 
 
-def test_what_two_figures_lack_is_said_once(lake: Path, tmp_path: Path) -> None:
-    shutil.copytree(lake, tmp_path / "lake", ignore=shutil.ignore_patterns("mast"))
-    notes = re.findall('<p class="note">(.*?)</p>', page_of(tmp_path / "lake"))
-    (note,) = [each for each in notes if "no table mast" in each]
-    assert note.count("The lake has no table mast yet") == 1
-
-
 def test_a_month_without_data_and_a_mast_without(lake: Path) -> None:
     page = page_of(lake, month=Month.read("2025-01"))
     found = missing_of(page)
@@ -258,10 +298,6 @@ def test_the_command(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_numbers_in_words() -> None:
-    assert [number(each, 2) for each in (None, float("nan"), -0.001, 1234.567)] == [
-        "–",
-        "–",
-        "0.00",
-        "1,234.57",
-    ]
+    numbers = [number(each, 2) for each in (None, float("nan"), -0.001, 1234.567)]
+    assert numbers == ["–", "–", "0.00", "1,234.57"]
     assert [percent(each) for each in (None, 1.0, 0.99999, 0.5)] == ["–", "100.0", "99.9", "50.0"]

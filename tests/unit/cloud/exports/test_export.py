@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings, strategies as st
 
 from cloud.exports.files import Column, CsvFile, Export, Toa5File
@@ -28,7 +26,6 @@ from cloud.wire.bounds import MAX_NUMBER
 from spark_jobs.platform import schemas
 from tests.support.commands import export as run, import_files
 from tests.support.fleet_lake import write
-from tests.support.servers import shared_data
 
 T0: Final = datetime(2026, 5, 28, tzinfo=UTC)
 CUP, VANE, RAIN, DOOR = "cup-a.wind_speed", "vane.wind_direction", "rain.precipitation", "door.state"
@@ -138,31 +135,6 @@ def test_all_and_uncleaned_have_the_rest(lake: Path, tmp_path: Path) -> None:
     assert empty_in(every, f"{CUP}_avg") == [ABSENT, MISSED, MARKED]
     uncleaned = table_of(exported(lake, tmp_path / "u.csv", "csv", "--uncleaned"))
     assert empty_in(uncleaned, f"{CUP}_avg") == [UNCOVERED, ABSENT, MISSED, OPEN]
-
-
-@pytest.mark.parametrize("wild", [5e6, 1e200, -1.7e308])
-def test_what_cannot_be_is_no_value(lake: Path, tmp_path: Path, wild: float) -> None:
-    """A former version's jobs took whatever was flagged good; an interval with it is one without figures."""
-    spoilt = Path(shutil.copytree(lake, tmp_path / "lake"))
-    rows = DeltaTable(str(spoilt / "statistics")).to_pyarrow_table()
-    keys = zip(rows["channel"].to_pylist(), rows["interval_start"].to_pylist(), strict=True)
-    at = list(keys).index((CUP, T0))
-    for name in ("avg", "max"):
-        values = rows[name].to_pylist()
-        values[at] = wild
-        field = rows.schema.get_field_index(name)
-        rows = rows.set_column(
-            field, rows.schema.field(field), pa.array(values, rows.schema.field(field).type)
-        )
-    write_deltalake(str(spoilt / "statistics"), rows, mode="overwrite")
-    before = table_of(exported(lake, tmp_path / "before.csv", "csv"))
-    found = table_of(exported(spoilt, tmp_path / "after.csv", "csv"))
-    left_out = [f"{CUP}_{figure}" for figure in ("avg", "sd", "min", "max", "gust")]
-    assert found[left_out].iloc[0].isna().all()
-    pd.testing.assert_frame_equal(found.iloc[1:], before.iloc[1:])
-    # With --all there is what the lake has.
-    whole = table_of(exported(spoilt, tmp_path / "all.csv", "csv", "--all"))
-    assert whole[f"{CUP}_avg"].iloc[0] == wild
 
 
 def test_units_are_in_a_second_file(lake: Path, tmp_path: Path) -> None:
@@ -369,13 +341,7 @@ def test_readings_have_a_row_for_each_time(lake: Path, tmp_path: Path) -> None:
     path = exported(lake, tmp_path / "m.csv", "csv", "--readings")
     table = table_of(path, "time (UTC+00:00)")
     assert list(table.columns) == [CUP, DOOR, RAIN, VANE]
-    assert [f"{at:%S.%f}" for at in table.index] == [
-        "00.000000",
-        "00.500000",
-        "01.000000",
-        "01.500000",
-        "02.000000",
-    ]
+    assert [at.second + at.microsecond / 1e6 for at in table.index] == [0, 0.5, 1, 1.5, 2]
     assert empty_in(table, CUP) == [2, 3]
     assert list(table[VANE].dropna()) == [6.0, 7.0, 10.0]
     table = table_of(exported(lake, tmp_path / "a.csv", "csv", "--readings", "--all"), "time (UTC+00:00)")
@@ -532,32 +498,6 @@ count = "{CUP}_count"
     assert np.array_equal(np.array(list(found.figures.values())).T, wanted, equal_nan=True)
 
 
-def test_a_recorded_mast_is_what_its_file_has(tmp_path: Path) -> None:
-    path = shared_data("mast_10min_3months.csv.gz")
-    if path is None:
-        pytest.skip("no shared data: mast_10min_3months.csv.gz")
-    given = pd.read_csv(path).iloc[3000:4000]
-    part = tmp_path / "part.csv"
-    given.to_csv(part, index=False)
-    example = Path(__file__).parents[4] / "docs/examples/import.toml"
-    assert import_files(["--mapping", str(example), "--lake", str(tmp_path / "lake"), str(part)]) == 0
-    exported(tmp_path / "lake", tmp_path, "csv,toa5", mast="old-mast-80m")
-    table = table_of(tmp_path / "old-mast-80m.csv")
-    there = table.loc[table["cup-80m-n.wind_speed_avg"].notna()]
-    assert list(there.index) == list(pd.to_datetime(given["Timestamp"]).sort_values())
-    for column, source, scale in (
-        ("cup-80m-n.wind_speed_avg", "Spd80mN", 1.0), ("cup-80m-n.wind_speed_sd", "Spd80mNStd", 1.0),
-        ("cup-40m-n.wind_speed_max", "Spd40mNMax", 1.0), ("vane-78m.wind_direction_avg", "Dir78mS", 1.0),
-        ("vane-78m.wind_direction_sd", "Dir78mSStd", 1.0), ("air.temperature_avg", "T2m", 1.0),
-        ("air.humidity_avg", "RH2m", 1.0), ("baro.pressure_avg", "P2m", 0.1),
-        ("rain.precipitation_sum", "PrcpTot", 1.0),
-    ):  # fmt: skip
-        assert there[column].to_numpy() == pytest.approx(given[source].to_numpy() * scale, abs=1e-12)
-    back = read_back(tmp_path, tmp_path / "old-mast-80m.dat", "old-mast-80m")
-    before, after = (statistics(lake, "old-mast-80m") for lake in (tmp_path / "lake", back))
-    pd.testing.assert_frame_equal(before, after, check_exact=True)
-
-
 STRAY: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -581,18 +521,6 @@ def test_a_gap_of_up_to_5000_intervals_has_a_row_for_each(tmp_path: Path, missin
     table = table_of(exported(tmp_path / "lake", tmp_path / "m.csv", "csv", mast="mast-09"))
     assert len(table) == rows
     assert table.iloc[:, 0].notna().sum() == 2
-
-
-def test_readings_decades_apart_are_all_there(tmp_path: Path) -> None:
-    times = [STRAY + timedelta(hours=23), T0 + timedelta(hours=1), T0 + timedelta(days=1, hours=2)]
-    short(tmp_path / "lake", [STRAY, T0 + timedelta(days=3)], "mast-09")
-    write(tmp_path / "lake", schemas.READINGS, {
-        "gateway": ["mast-09"] * 3, "channel": [CUP] * 3, "time": times,
-        "date": [each.date() for each in times], "value": np.arange(3.0), "quality": [1] * 3,
-        "clock": ["synced"] * 3,
-    })  # fmt: skip
-    path = exported(tmp_path / "lake", tmp_path / "m.csv", "csv", "--readings", mast="mast-09")
-    assert list(table_of(path, "time (UTC+00:00)")[CUP]) == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("options", [[], ["--readings"]])

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
@@ -22,7 +21,6 @@ from spark_jobs.platform import schemas
 from tests.support.commands import import_files as run
 from tests.support.fleet_lake import write
 from tests.support.logger_files import MAPPING, SAMPLES, asked, file_in, imported, lines, mapping_in
-from tests.support.servers import shared_data
 
 FIRST: Final = datetime(2016, 2, 1, tzinfo=UTC)
 TABLES: Final = [table for table in vars(lake_tables).values() if isinstance(table, LakeTable)]
@@ -322,18 +320,6 @@ def test_json_and_another_mast(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["new"], found["into"], found["bad_lines"]) == (4, "statistics", {})
     assert asked(tmp_path, "SELECT DISTINCT gateway FROM statistics") == [("mast-09",)]
-
-
-def test_the_estimate_of_mean_cubes_is_that_of_samples() -> None:
-    path = shared_data("mast_1s_20min.csv")
-    if path is None:
-        pytest.skip("no shared data: mast_1s_20min.csv")
-    from cloud.importing.values import cube_mean
-
-    speeds = pd.read_csv(path)["wind_speed_primary_m_s"].to_numpy()[:1200].reshape(2, 600)
-    for ten_minutes in speeds:
-        estimate = cube_mean(ten_minutes.mean(), ten_minutes.std(ddof=1), 600)
-        assert estimate == pytest.approx((ten_minutes**3).mean(), rel=0.05)
 
 
 def test_the_pages_example_is_imported_as_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

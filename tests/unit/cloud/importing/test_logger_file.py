@@ -192,14 +192,3 @@ def test_a_small_file_that_unpacks_to_a_large_one_takes_little(
         assert tracemalloc.get_traced_memory()[1] < 30 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_a_file_of_a_logger_with_nothing_to_say_unpacks(tmp_path: Path) -> None:
-    path = tmp_path / "year.csv.gz"
-    with gzip.open(path, "wt") as file:
-        rows = [HEADER, *(f"{line.partition(',')[0]},NAN,NAN,NAN,NAN" for line in lines(4_000))]
-        file.write("\n".join(rows))
-    assert (
-        len(read(path, MAPPING.replace('interval = "10m"', 'interval = "10m"\nmissing = ["NAN"]')).times_us)
-        == 4_000
-    )

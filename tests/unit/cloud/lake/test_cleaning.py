@@ -124,17 +124,9 @@ def test_a_file_is_read_as_a_whole(tmp_path: Path) -> None:
 
 def test_the_command(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = ["--lake", str(lake)]
-    added = [
-        "--mast",
-        "mast-07",
-        "--sensor",
-        "cup-a",
-        "--start",
-        "2026-05-28T00:15",
-        "--stop",
-        "2026-05-28T00:30",
-    ]
-    assert run(["add", *place, *added, "--reason", "iced", "--who", "Ada"]) == 0
+    period = ["--start", "2026-05-28T00:15", "--stop", "2026-05-28T00:30"]
+    sensor = ["--mast", "mast-07", "--sensor", "cup-a"]
+    assert run(["add", *place, *sensor, *period, "--reason", "iced", "--who", "Ada"]) == 0
     mark = capsys.readouterr().out.split()[0]
     assert mark == MARK.id
     assert run(["list", *place, "--csv"]) == 0

@@ -115,11 +115,6 @@ def test_errors_are_one_line(lake: Path, capsys: pytest.CaptureFixture[str], sql
     assert printed.count("\n") == 1
 
 
-def test_an_empty_answer_is_an_empty_list(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["FROM mast WHERE false", "--lake", str(lake), "--json"]) == 0
-    assert capsys.readouterr().out == "[]\n"
-
-
 def test_parquet(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a mast's.parquet"
     assert run(["FROM mast ORDER BY gateway", "--lake", str(lake), "--parquet", str(file)]) == 0
@@ -183,12 +178,6 @@ def test_a_moment_that_is_none(lake: Path, capsys: pytest.CaptureFixture[str], m
     with pytest.raises(SystemExit):
         run(["FROM mast", "--lake", str(lake), f"--as-of={moment}"])
     assert "is neither a time, such as 2026-05-28T12:00:00Z, nor a version" in capsys.readouterr().err
-
-
-def test_no_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["SELECT 1", "--lake", str(tmp_path / "none")]) == 1
-    message = capsys.readouterr().err
-    assert "no such directory; name it with --lake" in message
 
 
 @pytest.fixture
@@ -274,15 +263,6 @@ region = "us-east-1"
     assert named_lakes(options.parse_args(["--lake", "us", "--cloud", str(file)])) == {"us": us}
 
 
-def test_a_lake_named_in_the_config_is_queried(
-    tmp_path: Path, lake: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "cloud.toml"
-    file.write_text(f'[lakes.eu]\npath = "{lake}"\n')
-    assert run(["SELECT gateway FROM mast ORDER BY 1", "--cloud", str(file), "--lake", "eu", "--csv"]) == 0
-    assert capsys.readouterr().out == "gateway\nmast-07\nmast-08\n"
-
-
 class Terminal(io.StringIO):
     """Standard output as a terminal."""
 
@@ -334,12 +314,6 @@ def test_a_table_is_never_wider_than_the_terminal_and_lists_what_it_left_out(
     named = {*left.removeprefix("Left out: ").split(", "), *table[1].strip("┃ ").replace("┃", " ").split()}
     others = {"channel", "quantity", "interval_start", "avg", "extra"}
     assert named == others | {f"column_{number}" for number in range(20)}
-
-
-def test_eighty_characters_show_when_and_how_much(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = shown(monkeypatch, 80, "FROM statistics ORDER BY interval_start", "--lake", str(wide))
-    assert lines[3].startswith("│ cup-0.wind_speed  │ 2026-05-28T12:00:00Z │ 7.12346 │")
-    assert "Left out: quantity, extra, " in lines[-2]
 
 
 def test_what_fits_is_shown_as_it_is(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:

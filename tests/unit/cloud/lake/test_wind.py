@@ -221,15 +221,6 @@ def test_an_error_names_what_is_wrong(
     assert message in printed
 
 
-def test_a_lake_without_statistics_names_their_job(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_deltalake(tmp_path / "mast", pa.table({"gateway": ["mast-07"]}))
-    assert run([f"FROM wind_rose('{A}', '{VANE}')", "--lake", str(tmp_path)]) == 1
-    assert "no table statistics in the lake" in (printed := capsys.readouterr().err)
-    assert "`fieldgate jobs run statistics` fills statistics" in printed
-
-
 @pytest.fixture(scope="module")
 def connection(lake: Path) -> duckdb.DuckDBPyConnection:
     return open_lake(lake)

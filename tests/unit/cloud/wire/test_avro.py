@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import tracemalloc
 from contextlib import suppress
 from typing import Any
@@ -48,34 +47,6 @@ def test_what_another_implementation_writes_is_read(record: dict[str, Any]) -> N
     written = io.BytesIO()
     fastavro.schemaless_writer(written, PARSED, record)
     assert READ(b"head" + written.getvalue(), 4) == record
-
-
-@given(_LONGS, st.text(), st.floats(), st.lists(st.text(max_size=2), max_size=70))
-def test_what_is_written_another_implementation_reads(
-    number: int, text: str, real: float, texts: list[str]
-) -> None:
-    types = [
-        "long",
-        "string",
-        "double",
-        {"type": "array", "items": "string"},
-        ["null", "long"],
-        ["null", "long"],
-    ]
-    schema = {
-        "type": "record",
-        "name": "R",
-        "fields": [{"name": str(f"f{at}"), "type": each} for at, each in enumerate(types)],
-    }
-    written = b"".join(
-        [avro.long(number), avro.text(text), avro.double(real), avro.texts(texts)]
-        + [avro.optional(each, avro.long) for each in (None, number)]
-    )
-    read = fastavro.schemaless_reader(io.BytesIO(written), fastavro.parse_schema(schema), None)
-    assert isinstance(read, dict)
-    same = read.pop("f2")
-    assert same == real or (math.isnan(real) and math.isnan(same))
-    assert read == {"f0": number, "f1": text, "f3": texts, "f4": None, "f5": number}
 
 
 @given(st.binary(max_size=200))

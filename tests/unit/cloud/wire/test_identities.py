@@ -74,11 +74,6 @@ def test_it_proves_one_gateway_by_one_key(gateway: str, other: str, nonce: str, 
     assert not proves(gateway_key(MASTER, gateway, generation), other, run)
 
 
-@given(key=KEYS, run=st.text(max_size=70) | st.from_regex(r"[0-9a-f]{12}-[0-9a-f]{20}", fullmatch=True))
-def test_what_was_not_made_with_the_key_proves_nothing(key: str, run: str) -> None:
-    assert not proves(key, "mast-07", run)
-
-
 @pytest.mark.parametrize("place", [0, 11, 13, 32])
 def test_one_digit_changed_proves_nothing(place: int) -> None:
     run = run_of("mast-07", 1)
@@ -131,12 +126,8 @@ def test_before_a_step_everything_is_welcome_and_then_what_proves_itself() -> No
 def test_a_new_key_leaves_the_runs_that_were_known() -> None:
     old, late = run_of("mast-07", 1), run_of("mast-07", 1, "ffffffffffff")
     known = identity(Step(1000, 1), Step(2000, 2), runs=(old, "plain-run"))
-    assert [known.accepts(run, 1500) for run in (old, late, "plain-run", "other")] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    assert all(known.accepts(run, 1500) for run in (old, late, "plain-run"))
+    assert not known.accepts("other", 1500)
     assert [known.accepts(run, 2500) for run in (old, late, "plain-run")] == [True, False, True]
     assert known.accepts(run_of("mast-07", 2), 2500)
 

@@ -71,10 +71,11 @@ def test_a_reading_that_will_be_repaired_may_be_of_any_time() -> None:
         assert problem.value.reason == "TIME_TOO_OLD"
 
 
-def test_with_a_clock_that_is_right_boot_is_an_unknown_field() -> None:
-    payload = contract(clock="repaired", boot=7, mono_ms="x")
+def test_unknown_fields_are_kept_and_boot_is_one_where_the_clock_is_right() -> None:
+    more = {"boot": 7, "mono_ms": "x", "note": {"by": "lab"}}
+    payload = contract(clock="repaired", **more)
     reading = parse_reading(payload)
-    assert (reading.boot, reading.mono_ms, reading.extra) == (None, None, {"boot": 7, "mono_ms": "x"})
+    assert (reading.boot, reading.mono_ms, reading.extra) == (None, None, more)
     assert json.loads(encode_reading(reading)) == json.loads(payload)
 
 
@@ -97,9 +98,7 @@ def test_with_a_clock_that_is_right_boot_is_an_unknown_field() -> None:
         (b'{"seq":' + b"1" * 5000 + b"}", "NOT_JSON"),
         (b"[1]", "NOT_AN_OBJECT"),
         (CONTRACT + b"x", "TRAILING_BYTES"),
-        (CONTRACT + CONTRACT, "TRAILING_BYTES"),
         (CONTRACT.replace(b"7.235", b"NaN"), "NOT_FINITE"),
-        (CONTRACT.replace(b"7.235", b"-Infinity"), "NOT_FINITE"),
         (CONTRACT.replace(b"7.235", b"1e400"), "NOT_FINITE"),
         (CONTRACT.replace(b"7.235", b"1" * 400), "NOT_FINITE"),
         (CONTRACT.replace(b'"seq"', b'"note":"\\ud800","seq"'), "NOT_JSON"),
@@ -108,14 +107,11 @@ def test_with_a_clock_that_is_right_boot_is_an_unknown_field() -> None:
         (CONTRACT.replace(b'"seq"', b'"note":[Infinity],"seq"'), "NOT_FINITE"),
         (contract(gateway=...), "MISSING_FIELD"),
         (contract(value=...), "MISSING_FIELD"),
-        (contract(time=...), "MISSING_FIELD"),
         (contract(v=2), "OUT_OF_RANGE"),
         (contract(value="7.2"), "WRONG_TYPE"),
         (contract(value=True), "WRONG_TYPE"),
         (contract(seq=1.0), "WRONG_TYPE"),
-        (contract(seq=True), "WRONG_TYPE"),
         (contract(seq=0), "OUT_OF_RANGE"),
-        (contract(seq=1 << 47), "OUT_OF_RANGE"),
         (contract(period_ms=0), "OUT_OF_RANGE"),
         (contract(reasons="STUCK"), "WRONG_TYPE"),
         (contract(reasons=["stuck"]), "BAD_NAME"),
@@ -128,9 +124,7 @@ def test_with_a_clock_that_is_right_boot_is_an_unknown_field() -> None:
         (contract(quality=5), "OUT_OF_RANGE"),
         (contract(quality=9), "INCONSISTENT"),
         (contract(value=None), "INCONSISTENT"),
-        (contract(clock="maybe"), "BAD_NAME"),
         (contract(time=1795246500), "WRONG_TYPE"),
-        (contract(time="2026-11-21"), "BAD_TIME"),
         (contract(time="2026-11-21T07:35:00"), "BAD_TIME"),
         (contract(time="2026-13-21T07:35:00Z"), "BAD_TIME"),
         (contract(time="20261121T073500Z"), "BAD_TIME"),
@@ -167,17 +161,6 @@ def test_the_future_begins_ten_minutes_after_receipt() -> None:
     assert parse_reading(CONTRACT, received_us) == READING
     with pytest.raises(InvalidReading, match="TIME_IN_FUTURE"):
         parse_reading(CONTRACT, received_us - 1)
-
-
-def test_unknown_fields_are_kept() -> None:
-    reading = parse_reading(contract(note={"by": "lab"}, boot="b1"))
-    assert reading.extra == {"note": {"by": "lab"}, "boot": "b1"}
-    assert parse_reading(encode_reading(reading)) == reading
-
-
-def test_a_missing_value_is_null_with_quality_9() -> None:
-    reading = parse_reading(contract(value=None, raw=None, quality=9, reasons=["READ_ERROR"]))
-    assert (reading.value, reading.raw, reading.reasons) == (None, None, ("READ_ERROR",))
 
 
 def test_a_zone_is_converted_to_utc() -> None:
@@ -221,14 +204,10 @@ def readings(draw: st.DrawFn) -> Reading:
 
 
 @given(readings())
-def test_a_reading_survives_the_wire(reading: Reading) -> None:
-    assert parse_reading(encode_reading(reading)) == reading
-
-
-@given(readings())
 def test_a_readings_bytes_are_those_of_the_standard_library(reading: Reading) -> None:
     """Only numbers with an exponent are written otherwise (1e-7 for 1e-07), with the same value."""
     encoded = encode_reading(reading)
+    assert parse_reading(encoded) == reading
     fields = json.loads(encoded)
     assert list(fields)[:16] == list(json.loads(CONTRACT))
     standard = json.dumps(fields, separators=(",", ":"))

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from cloud.wire.number_set import NumberSet
 from cloud.wire.run_records import DroppedRange, RunRecord
-from cloud.wire.seq_accounting import ChannelBalance, held_of_channels, run_balances
+from cloud.wire.seq_accounting import ChannelBalance, held_of_channels
 from tests.support.accounts import CUP, LOST_RECORD, Accounts, RunAccount, dead_letter_of, reading, run_record
 
 GATEWAY = "mast-07"
@@ -153,12 +153,6 @@ def test_the_figures_add_up(
         set(range(1, account.sampled + 1)) - stored - dead_letters - set(range(drop, drop + dropped + 1))
     )
     assert account.pending + account.lost == len(missing)
-
-
-def test_a_run_without_anything_found_is_wholly_missing() -> None:
-    record = RunRecord.from_json(run_record())
-    (balance,) = run_balances({}, {"r1": (record, 1)}).values()
-    assert len(balance.channels[CUP].settled) == 10
 
 
 def test_a_run_record_has_what_it_dropped() -> None:

@@ -50,18 +50,6 @@ def test_a_cup_that_stays_counts_on_as_if_nothing_happened() -> None:
     assert speeds(changes=True) == speeds(changes=False)
 
 
-def test_a_pin_that_became_free_turns_with_another_cup() -> None:
-    board = simulated([CUP])
-    board.clock.join()
-    cup = started(board, CUP)
-    moved = fitted("moved", "hall-anemometer", 50.0, pin=17, **NRG_CUP)
-    cup.stop()
-    board.refit([moved])()
-    other = started(board, moved)
-    pass_time(board, 2)
-    assert other.read()[0].value > 1
-
-
 def test_chips_and_lines_come_and_go_and_a_shared_chip_keeps_working() -> None:
     board = simulated([BARO])
     board.clock.join()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,77 +9,13 @@ import pytest
 
 from drivers.boards.registry import ReplayColumn
 from drivers.interface import BoardError, ReadError
-from tests.support.masts import NRG_COLUMNS, NRG_CUP, NRG_MAST, SECOND_NS, Sample, fitted, replayed, sample
-from tests.support.nrg_csv import write_nrg_csv
-from tests.support.servers import shared_data
-
-STEP_KPA = 6.144 / 32768 * 21.79
-STEP_WM2 = 0.256 / 32768 * 100_000
-
-REAL_FILE = shared_data("mast_1s_20min.csv")
+from tests.support.masts import NRG_CUP, SECOND_NS, fitted, replayed, sample
 
 
 def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "mast.csv"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def start_ns(rows: Sequence[Mapping[str, str]]) -> int:
-    return round(datetime.fromisoformat(rows[0]["timestamp"]).timestamp()) * SECOND_NS
-
-
-def check_nrg_mast(path: Path) -> dict[str, list[Sample]]:
-    """Every sensor of an NRG-shaped file against its column."""
-    rows = rows_of(path)
-    board = replayed(path, NRG_MAST, NRG_COLUMNS)
-    samples = sample(board, NRG_MAST, {"dht": 2.0})
-    times = [start_ns(rows) + second * SECOND_NS for second in range(len(rows))]
-    for name, column in (
-        ("cup-a", "wind_speed_primary_m_s"),
-        ("cup-b", "wind_speed_redundant_m_s"),
-        ("cup-s1", "wind_speed_s1_m_s"),
-    ):
-        assert [one.time_ns for one in samples[name]] == times
-        assert [round(one.value, 9) for one in samples[name]] == [float(row[column]) for row in rows]
-    for name, column, scale, step in (
-        ("baro", "air_pressure_hpa", 0.1, STEP_KPA),
-        ("sun", "solar_irradiance_w_m2", 1.0, STEP_WM2),
-    ):
-        assert [one.time_ns for one in samples[name]] == times
-        for one, row in zip(samples[name], rows, strict=True):
-            assert abs(one.value - float(row[column]) * scale) <= step / 2 * (1 + 1e-9)
-    # The sensor gives its previous conversion: row 0 twice, then the row two seconds back.
-    converted = [rows[0], *rows[0:-2:2]]
-    assert [one.time_ns for one in samples["dht"]] == times[::2]
-    for one, row in zip(samples["dht"], converted, strict=True):
-        assert not isinstance(one.got, ReadError)
-        temperature, humidity = one.got
-        assert abs(temperature.value - float(row["air_temperature_c"])) <= 0.05 + 1e-9
-        assert abs(humidity.value - float(row["relative_humidity_pct"])) <= 0.05 + 1e-9
-    return samples
-
-
-def test_a_simulated_nrg_file_comes_back(tmp_path: Path) -> None:
-    path = tmp_path / "nrg.csv"
-    write_nrg_csv(path, datetime(2024, 1, 11, 4, tzinfo=UTC), 300, calms=((20, 92), (200, 24)))
-    samples = check_nrg_mast(path)
-    at_rest = [second for second, one in enumerate(samples["cup-a"]) if one.value == 0.35]
-    assert at_rest == [*range(20, 112), *range(200, 224)]
-
-
-@pytest.mark.skipif(REAL_FILE is None, reason="no shared data: mast_1s_20min.csv")
-def test_the_real_nrg_file_comes_back() -> None:
-    assert REAL_FILE is not None
-    samples = check_nrg_mast(REAL_FILE)
-    assert {name: len(taken) for name, taken in samples.items()} == {
-        "cup-a": 1200, "cup-b": 1200, "cup-s1": 1200, "dht": 600, "baro": 1200, "sun": 1200,
-    }  # fmt: skip
 
 
 CUP = fitted("cup", "hall-anemometer", pin=17, **NRG_CUP)
@@ -98,14 +32,8 @@ def test_a_longer_period_gathers_its_rows_pulses(tmp_path: Path) -> None:
 def test_a_shorter_period_shares_its_rows_pulses_out(tmp_path: Path) -> None:
     samples = sample(replayed(write(tmp_path, CUP_ROWS), [CUP], {"cup": "v"}), [CUP], {"cup": 0.5})["cup"]
     pulses = [round((one.value - 0.35) / 0.765 / 2) for one in samples]
-    assert [first + second for first, second in zip(pulses[::2], pulses[1::2], strict=True)] == [
-        3,
-        0,
-        7,
-        2,
-        5,
-        4,
-    ]
+    together = [first + second for first, second in zip(pulses[::2], pulses[1::2], strict=True)]
+    assert together == [3, 0, 7, 2, 5, 4]
 
 
 def test_an_incomplete_last_period_is_not_sampled(tmp_path: Path) -> None:
@@ -157,23 +85,6 @@ def test_another_timestamp_column_a_utc_offset_a_byte_order_mark_and_crlf(tmp_pa
     samples = sample(board, [BARO], {"baro": 300.0})["baro"]
     assert samples[0].time_ns == round(datetime(2016, 1, 31, 18, 15, tzinfo=UTC).timestamp()) * SECOND_NS
     assert [round(one.value, 1) for one in samples] == [95.1, 95.1, 95.2, 95.2]
-
-
-def test_a_location_column_is_metres_from_the_configured_position(tmp_path: Path) -> None:
-    gps = fitted("gps", "gpsd", latitude=27.7, longitude=85.5)
-    path = write(tmp_path, "t,d\n2024-01-11T13:00:00Z,0\n2024-01-11T13:00:01Z,250\n2024-01-11T13:00:02Z,\n")
-    samples = sample(replayed(path, [gps], {"gps": "d"}), [gps])["gps"]
-    assert [round(one.value, 6) for one in samples[:2]] == [0.0, 250.0]
-    assert isinstance(samples[2].got, ReadError)
-
-
-def test_co2_comes_back_in_whole_ppm(tmp_path: Path) -> None:
-    air = fitted("air", "scd4x")
-    cells = "".join(f"2024-01-11T13:00:{second:02}Z,{430 + second}\n" for second in range(20))
-    samples = sample(
-        replayed(write(tmp_path, "t,co2\n" + cells), [air], {"air.co2": "co2"}), [air], {"air": 5}
-    )
-    assert [one.value for one in samples["air"]] == [430, 435, 440, 445]
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,10 @@ from gateway.sampling.supervisor import Supervisor
 from gateway.sequences import Sequences
 from tests.support.masts import NRG_COLUMNS, NRG_MAST, fitted, replayed, sample
 from tests.support.nrg_csv import write_nrg_csv
-from tests.support.servers import eventually
-from tests.unit.drivers.boards.test_replay import REAL_FILE
+from tests.support.servers import eventually, shared_data
 
+REAL_FILE = shared_data("mast_1s_20min.csv")
 SECONDS = 1200
-PULSES = {"cup-a": (0.765, 0.35), "cup-b": (0.765, 0.35), "cup-s1": (0.0935, 0.139)}
 # One step of the converter, one tenth of a DHT11: the value is within half of it.
 STEPS = {"baro.pressure": 0.0041, "sun.irradiance": 0.78125, "dht.temperature": 0.1, "dht.humidity": 0.1}
 
@@ -69,15 +68,20 @@ MODBUS_STEPS = {"cup-a.wind_speed": 2**-19, "baro.pressure": 0.01, "sun.irradian
 }
 
 
-@pytest.fixture(params=["simulated", "recorded"])
-def mast_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    if request.param == "recorded":
-        if REAL_FILE is None:
-            pytest.skip("no shared data: mast_1s_20min.csv")
-        return REAL_FILE
+@pytest.fixture
+def made_file(tmp_path: Path) -> Path:
     path = tmp_path / "nrg.csv"
     write_nrg_csv(path, datetime(2024, 1, 11, 4, tzinfo=UTC), SECONDS, calms=((20, 92), (700, 24)))
     return path
+
+
+@pytest.fixture(params=["simulated", "recorded"])
+def mast_file(request: pytest.FixtureRequest, made_file: Path) -> Path:
+    if request.param == "simulated":
+        return made_file
+    if REAL_FILE is None:
+        pytest.skip("no shared data: mast_1s_20min.csv")
+    return REAL_FILE
 
 
 def sampled(path: Path, sensors: Sequence[FittedSensor], dht_s: float) -> dict[str, list[Reading]]:
@@ -153,14 +157,14 @@ def test_every_channel_comes_back_within_its_quantisation(
         print(f"{mast_file.name} {channel}: {deviation:.3g}")  # noqa: T201 - with pytest -s, for the docs
 
 
-def test_every_modbus_register_comes_back_within_its_quantisation(mast_file: Path) -> None:
-    readings, truth = sampled(mast_file, MODBUS_MAST, 1.0), figures(mast_file)
+def test_every_modbus_register_comes_back_within_its_quantisation(made_file: Path) -> None:
+    readings, truth = sampled(made_file, MODBUS_MAST, 1.0), figures(made_file)
     assert set(readings) == set(MODBUS_STEPS)
     for channel, step in MODBUS_STEPS.items():
         measured = [math.nan if reading.value is None else reading.value for reading in readings[channel]]
         worst = max(abs(one - other) for one, other in zip(measured, truth[channel], strict=True))
         assert worst <= step / 2 * (1 + 1e-9)
-        print(f"{mast_file.name} Modbus {channel}: {worst:.3g}")  # noqa: T201 - with pytest -s, for the docs
+        print(f"{made_file.name} Modbus {channel}: {worst:.3g}")  # noqa: T201 - with pytest -s, for the docs
 
 
 OTHERS = (
@@ -182,16 +186,16 @@ OTHER_STEPS = {"air": 1.0, "gps": 1e-6, "baro": 21.79 * 0.003}
 """Whole ppm, doubles of degrees, 3 mV of an ADS1015 at 6.144 V."""
 
 
-def test_every_reading_of_chips_and_receivers_comes_back(mast_file: Path) -> None:
-    truth = figures(mast_file)
+def test_every_reading_of_chips_and_receivers_comes_back(made_file: Path) -> None:
+    truth = figures(made_file)
     expected = {
         "air": [400 + value for value in truth["sun.irradiance"][::5]],
         "gps": truth["cup-a.wind_speed"],
         "baro": truth["baro.pressure"],
     }
-    samples = sample(replayed(mast_file, OTHERS, OTHER_COLUMNS), OTHERS, {"air": 5.0})
+    samples = sample(replayed(made_file, OTHERS, OTHER_COLUMNS), OTHERS, {"air": 5.0})
     for name, step in OTHER_STEPS.items():
         values = [one.value for one in samples[name]]
         worst = max(abs(one - other) for one, other in zip(values, expected[name], strict=True))
         assert worst <= step / 2 * (1 + 1e-9)
-        print(f"{mast_file.name} {name}: {worst:.3g}")  # noqa: T201 - with pytest -s, for the docs
+        print(f"{made_file.name} {name}: {worst:.3g}")  # noqa: T201 - with pytest -s, for the docs

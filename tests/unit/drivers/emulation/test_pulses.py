@@ -26,12 +26,6 @@ def test_a_printed_speed_gives_back_its_whole_frequency(
     assert PulseTrain().advance(frequency_hz, SECOND_NS) == hz
 
 
-@given(st.lists(st.integers(0, 1082), min_size=1, max_size=50))
-def test_whole_frequencies_give_exactly_their_pulses_in_every_second(frequencies: list[int]) -> None:
-    train = PulseTrain()
-    assert [train.advance(hz, SECOND_NS) for hz in frequencies] == frequencies
-
-
 @given(st.lists(st.tuples(st.floats(0, 1082), st.integers(1, 5 * SECOND_NS)), min_size=1, max_size=60))
 def test_any_frequencies_over_any_pieces_sum_to_the_phase(pieces: list[tuple[float, int]]) -> None:
     train = PulseTrain()
@@ -48,17 +42,6 @@ def test_how_a_second_is_cut_doesnt_change_its_pulses(hz: int, cuts: list[int]) 
     edges = [0, *sorted(cuts), 100]
     pieces = [(later - earlier) * SECOND_NS // 100 for earlier, later in pairwise(edges)]
     assert sum(train.advance(hz, piece) for piece in pieces) == hz
-
-
-def test_at_and_below_its_offset_a_cup_rests() -> None:
-    assert pulse_frequency_hz(0.35, 0.765, 0.35, SECOND_NS) == 0
-    assert pulse_frequency_hz(0.0, 0.765, 0.35, SECOND_NS) == 0
-
-
-def test_a_fraction_of_a_pulse_is_carried_over() -> None:
-    frequency_hz = pulse_frequency_hz(0.35 + 0.765 * 2.5, 0.765, 0.35, SECOND_NS)
-    train = PulseTrain()
-    assert [train.advance(frequency_hz, SECOND_NS) for _ in range(4)] == [3, 2, 3, 2]
 
 
 class Bench:

@@ -73,14 +73,6 @@ def test_the_world_moves_before_anyone_wakes() -> None:
     assert seen == ["pulses", "woke"]
 
 
-def test_an_instant_already_there_comes_at_once() -> None:
-    clock, crossed = clock_of()
-    clock.join()
-    clock.join()
-    assert clock.wait_until(START)
-    assert crossed == []
-
-
 def test_a_sampler_that_joins_while_time_is_paced_is_waited_for() -> None:
     clock, crossed = clock_of(end_s=None, speed=10.0)
     clock.join()
@@ -93,20 +85,6 @@ def test_a_sampler_that_joins_while_time_is_paced_is_waited_for() -> None:
     assert crossed == [(0, 1)]
     clock.stop()
     assert late.ended() is False
-
-
-def test_only_those_whose_instant_has_come_wake() -> None:
-    clock, _ = clock_of()
-    clock.join()
-    clock.join()
-    later = Waiter(clock, 3.000_000_001)
-    eventually(lambda: len(clock._waiting) == 1)
-    assert clock.wait_until(START + 3 * S)
-    assert clock.now_ns() == START + 3 * S
-    assert len(clock._waiting) == 1
-    clock.leave()
-    assert later.ended() is True
-    assert clock.now_ns() == START + 3 * S + 1
 
 
 def test_many_samplers_see_exactly_their_own_grid() -> None:
@@ -155,16 +133,6 @@ def test_stop_wakes_those_that_wait_and_those_that_pace() -> None:
     assert crossed == []
 
 
-def test_stop_wakes_a_waiter_whose_fellow_is_busy() -> None:
-    clock, _ = clock_of()
-    clock.join()
-    clock.join()
-    waiter = Waiter(clock, 1)
-    eventually(lambda: len(clock._waiting) == 1)
-    clock.stop()
-    assert waiter.ended() is False
-
-
 def test_speed_is_an_upper_bound_on_an_absolute_schedule() -> None:
     clock, _ = clock_of(end_s=None, speed=50.0)
     clock.join()
@@ -197,16 +165,6 @@ def test_event_time_never_runs_ahead_of_real_time() -> None:
     assert clock.now_ns() == START + 5 * S
     real_ns[0] = START + 6 * S
     assert ahead.ended() is True
-
-
-def test_a_replaced_sampler_thread_may_leave_and_join_again() -> None:
-    clock, crossed = clock_of()
-    clock.join()
-    assert clock.wait_until(START + S)
-    clock.leave()
-    clock.join()
-    assert clock.wait_until(START + 2 * S)
-    assert crossed == [(0, 1), (1, 2)]
 
 
 def test_what_goes_wrong_in_the_world_reaches_the_sampler() -> None:

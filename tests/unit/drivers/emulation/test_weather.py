@@ -8,30 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
 from cloud.wire.quantities import QUANTITIES, Quantity
 from drivers.boards.registry import BOARDS, open_board
 from drivers.emulation.environment import Site
-from drivers.emulation.weather import SimulatedEnvironment, Weather, cos_zenith, noise
-from drivers.interface import Channel, FittedSensor, ReadError
-from tests.support.masts import ALL_KINDS, SECOND_NS, fitted, sample, simulated
-from tests.support.nrg_csv import HEADER, write_nrg_csv
+from drivers.emulation.weather import SimulatedEnvironment, Weather, cos_zenith
+from drivers.interface import Channel, FittedSensor
+from tests.support.masts import ALL_KINDS, SECOND_NS, sample, simulated
 
 HILL = Site(27.7, 85.5, 2100.0)
 NOON_S = datetime(2026, 3, 20, 6, 25, tzinfo=UTC).timestamp()
 """Solar noon at 85.5° E near the equinox."""
 MIDNIGHT_S = NOON_S + 43_200
-
-
-@given(st.integers(0, 2**31), st.floats(0, 4e9), st.sampled_from([3.0, 60.0, 21_600.0]))
-def test_noise_stays_within_bounds(seed: int, time_s: float, period_s: float) -> None:
-    assert -1.0 <= noise(seed, "wind", time_s, period_s) <= 1.0
-
-
-@given(st.floats(0, 4e9))
-def test_noise_has_no_jumps(time_s: float) -> None:
-    assert abs(noise(1, "wind", time_s, 60.0) - noise(1, "wind", time_s + 0.5, 60.0)) < 0.03
 
 
 def test_the_same_seed_gives_the_same_series_and_another_seed_another() -> None:
@@ -46,13 +34,6 @@ def test_the_same_seed_gives_the_same_series_and_another_seed_another() -> None:
     assert [len(samples) for samples in first.values()] == [30, 15, 30, 30, *[30] * 4, 6, 30, 30, 30]
     assert series(1) == first
     assert series(2) != first
-
-
-def test_weather_doesnt_depend_on_where_the_series_starts() -> None:
-    early = SimulatedEnvironment(Weather(1, HILL), 0, ALL_KINDS)
-    late = SimulatedEnvironment(Weather(1, HILL), 500 * SECOND_NS, ALL_KINDS)
-    for channel in ("cup.wind_speed", "baro.pressure", "sun.irradiance"):
-        assert early.value(channel, 777 * SECOND_NS) == late.value(channel, 777 * SECOND_NS)
 
 
 def test_sun_stands_where_it_should() -> None:
@@ -98,23 +79,6 @@ def test_wind_grows_with_height_and_twins_agree() -> None:
     assert 0.03 < statistics.stdev(ten_minutes) / statistics.mean(ten_minutes) < 0.25
 
 
-def test_an_hour_of_a_cup_is_the_weathers_run_of_wind() -> None:
-    cup = fitted("cup", "hall-anemometer", 50.0, pin=17, slope=0.765, offset=0.35)
-    board = simulated([cup])
-    start_ns = board.clock.now_ns()
-    counted = 0.0
-    for one in sample(board, [cup], until_ns=start_ns + 3600 * SECOND_NS)["cup"]:
-        assert not isinstance(one.got, ReadError)
-        counted += one.got[0].raw
-    weather = Weather(1, Site())
-    turned = sum(
-        (weather.wind_mps(start_ns // SECOND_NS + second, 50.0, "cup") - 0.35) / 0.765
-        for second in range(3600)
-    )
-    # Half a pulse, and a thousandth for each second near a whole number.
-    assert abs(counted - turned) < 0.5 + 3.6
-
-
 def test_without_a_start_event_time_is_now_and_never_ahead_of_it() -> None:
     board = open_board(BOARDS["simulated"](speed=1000.0), [], Path())
     clock = board.clock
@@ -128,39 +92,6 @@ def test_without_a_start_event_time_is_now_and_never_ahead_of_it() -> None:
         assert clock.now_ns() <= time.time_ns()
     board.close()
     assert not clock.wait_until(clock.now_ns() + SECOND_NS)
-
-
-def test_a_configured_place_makes_the_weather() -> None:
-    class Place:
-        latitude: float | None = 60.0
-        longitude: float | None = 10.0
-        elevation_m: float | None = None
-
-    assert Site.of(Place()) == Site(60.0, 10.0, 0.0)
-    assert Site.of(None) == Site()
-    Place.latitude = None
-    assert Site.of(Place()) == Site()
-
-
-def test_an_nrg_file_has_the_shape_of_the_real_one(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
-    for path in (first, second):
-        write_nrg_csv(path, datetime(2024, 1, 11, 13, tzinfo=UTC), 240, seed=7)
-    assert first.read_bytes() == second.read_bytes()
-    lines = first.read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 241
-    assert lines[0] == ",".join(HEADER)
-    assert lines[1].startswith("2024-01-11T13:00:00Z,")
-    cells = [line.split(",") for line in lines[1:]]
-    assert all(len(cell.rpartition(".")[2]) == 4 for row in cells for cell in row[1:])
-    for column, slope, offset in ((5, 0.765, 0.35), (6, 0.765, 0.35), (7, 0.0935, 0.139)):
-        for row in cells:
-            pulses = (float(row[column]) - offset) / slope
-            assert pulses == pytest.approx(round(pulses), abs=1e-3)
-    assert [row[5] for row in cells[130:222]] == ["0.3500"] * 92
-    assert [row[7] for row in cells[130:222]] == ["0.1390"] * 92
-    write_nrg_csv(second, datetime(2024, 1, 11, 13, tzinfo=UTC), 240, seed=8)
-    assert first.read_bytes() != second.read_bytes()
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES.values(), ids=lambda quantity: quantity.name)

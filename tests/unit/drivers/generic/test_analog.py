@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,15 +211,6 @@ def test_signals_the_converter_cant_see_are_concerns() -> None:
     assert found(**{**LOOP, "shunt_ohm": 250.0, "adc": AdcOptions(vdd_v=3.3)}) != []
     assert found(table=((0.0, 0.0), (10.0, 1.0))) != []
     assert found(table=((0.0, 0.0), (10.0, 1.0)), divider=3.0) == []
-
-
-def test_not_a_number_stays_one() -> None:
-    assert math.isnan(interpolate(TANK, math.nan))
-
-
-def test_a_voltage_needs_no_slope() -> None:
-    options = TYPE.settle(AnalogOptions(QUANTITIES["voltage"], divider=11.0), None)
-    assert value_of(12.5, options) == signal_of(12.5, options) == 12.5
 
 
 def test_recorded_values_come_back_within_half_a_step(

@@ -42,7 +42,6 @@ from tests.support.masts import AS_FAST_AS_POSSIBLE, SECOND_NS, fitted, replayed
 from tests.support.modbus_simulator import Cable, simulated as simulator
 
 WHOLE: Sequence[RegisterType] = ("u16", "s16", "u32", "s32", "u64", "s64")
-KINDS = st.sampled_from((*WHOLE, "f32", "f64"))
 ORDERS: st.SearchStrategy[WordOrder] = st.sampled_from(("big", "little"))
 
 
@@ -153,17 +152,19 @@ def register(quantity: str, address: int, kind: RegisterType = "s16", **options:
 
 @pytest.mark.parametrize(
     ("code", "scale", "number"),
-    [(2301, -1, 230.1), (-5, 2, -500.0), (7, 0, 7.0), (7, 11, math.nan), (-32768, 0, math.nan)],
+    [
+        (2301, -1, 230.1),
+        (-5, 2, -500.0),
+        (7, 0, 7.0),
+        (7, 11, math.nan),
+        (7, -32768, math.nan),
+        (-32768, 0, math.nan),
+    ],
 )
 def test_scale_factors(code: int, scale: int, number: float) -> None:
     words = {("holding", 0): code & 0xFFFF, ("holding", 1): scale & 0xFFFF}
     found, _ = number_of(register("voltage", 0, scale_address=1), words)
     assert found == pytest.approx(number, nan_ok=True, abs=0)
-
-
-def test_a_scale_factor_that_isnt_implemented() -> None:
-    words = {("holding", 0): 7, ("holding", 1): 0x8000}
-    assert math.isnan(number_of(register("voltage", 0, scale_address=1), words)[0])
 
 
 # An inverter's registers by SunSpec (model 103), here from 0 on: current, voltage, power, temperature.
@@ -329,48 +330,47 @@ OWN = Quantity("track", "m", "position", 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("options", "key", "message"),
+    ("changes", "key", "message"),
     [
-        (replace(RTU, device=None), "device", "neither is given"),
-        (replace(RTU, host="plant"), "device", "both are given"),
-        (replace(RTU, unit_id=0), "unit_id", "1 to 247 on a serial line, not 0"),
-        (replace(RTU, registers=()), "registers", "one table for each"),
-        (replace(RTU, registers=RTU.registers * 2), "registers.1.quantity", "another power"),
-        (replace(RTU, registers=(ModbusRegister(OWN, 0),)), "registers.0.quantity", 'use driver = "gpsd"'),
+        ({"device": None}, "device", "neither is given"),
+        ({"host": "plant"}, "device", "both are given"),
+        ({"unit_id": 0}, "unit_id", "1 to 247 on a serial line, not 0"),
+        ({"registers": ()}, "registers", "one table for each"),
+        ({"registers": RTU.registers * 2}, "registers.1.quantity", "another power"),
+        ({"registers": (ModbusRegister(OWN, 0),)}, "registers.0.quantity", 'use driver = "gpsd"'),
         (
-            replace(RTU, registers=(*RTU.registers, register("energy", 2))),
+            {"registers": (*RTU.registers, register("energy", 2))},
             "registers.0.quantity",
             r"second \[\[sensor\]\]",
         ),
-        (replace(RTU, registers=(register("energy", 2, offset=1.0),)), "registers.0.offset", "no offset"),
-        (replace(RTU, registers=(register("power", 2, slope=0.0),)), "registers.0.slope", "not be 0"),
-        (
-            replace(RTU, registers=(register("power", 65535, "s32"),)),
-            "registers.0.address",
-            "beyond the last",
-        ),
-        (
-            replace(RTU, registers=(register("power", 0, "f32", scale_address=2),)),
-            "registers.0.scale_address",
-            "has no scale",
-        ),
-        (
-            replace(RTU, registers=(register("state", 0, "f32", table="coil"),)),
-            "registers.0.type",
-            "a coil is one bit, 0 or 1: delete type",
-        ),
-        (
-            replace(RTU, registers=(register("state", 0, "u16", table="discrete", scale_address=1),)),
-            "registers.0.scale_address",
-            "a discrete is one bit",
-        ),
-        (replace(RTU, registers=(register("power", 0, min=5.0, max=4.0),)), "registers.0.min", "5 to 4 W"),
     ],
 )
-def test_options_that_dont_fit(options: ModbusOptions, key: str, message: str) -> None:
+def test_options_that_dont_fit(changes: dict[str, Any], key: str, message: str) -> None:
     with pytest.raises(OptionError, match=message) as caught:
-        TYPE.settle(options, None)
+        TYPE.settle(replace(RTU, **changes), None)
     assert ".".join(map(str, caught.value.key)) == key
+
+
+@pytest.mark.parametrize(
+    ("unfit", "key", "message"),
+    [
+        (register("energy", 2, offset=1.0), "offset", "no offset"),
+        (register("power", 2, slope=0.0), "slope", "not be 0"),
+        (register("power", 65535, "s32"), "address", "beyond the last"),
+        (register("power", 0, "f32", scale_address=2), "scale_address", "has no scale"),
+        (register("state", 0, "f32", table="coil"), "type", "a coil is one bit, 0 or 1: delete type"),
+        (
+            register("state", 0, "u16", table="discrete", scale_address=1),
+            "scale_address",
+            "a discrete is one bit",
+        ),
+        (register("power", 0, min=5.0, max=4.0), "min", "5 to 4 W"),
+    ],
+)
+def test_a_register_that_doesnt_fit(unfit: ModbusRegister, key: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        TYPE.settle(replace(RTU, registers=(unfit,)), None)
+    assert caught.value.key == ("registers", 0, key)
 
 
 def test_what_sensors_may_share() -> None:
@@ -401,15 +401,6 @@ ROOF = fitted(
     host="plant",
     registers=(register("irradiance", 2, "s32", slope=0.01), register("temperature", 9, scale_address=8)),
 )
-
-
-def test_a_switchs_bit_and_swapped_bytes(free_port: int) -> None:
-    switch = register("state", 3, "u16", table="discrete")
-    options = ModbusOptions(
-        (switch, register("voltage", 0, byte_order="little")), host="127.0.0.1", port=free_port, timeout_s=5.0
-    )
-    with closing(PiBoard()) as board, simulator(str(free_port), [0xE803]), started(board, options) as driver:
-        assert [each.value for each in driver.read()] == [1.0, 1000.0]
 
 
 def test_the_emulated_device_has_the_weathers_values() -> None:

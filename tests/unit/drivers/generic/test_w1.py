@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from cloud.wire.quantities import QUANTITIES, Quantity
+from cloud.wire.quantities import QUANTITIES
 from drivers.driver_type import OptionError
 from drivers.emulation.board import EmulatedW1
 from drivers.emulation.environment import Fault
@@ -240,8 +240,3 @@ def test_what_no_such_chip_is_or_measures_is_refused(options: W1Options, key: st
     with pytest.raises(OptionError, match=words) as caught:
         TYPE.settle(options, None)
     assert caught.value.key == (key,)
-
-
-def test_its_range_is_the_chips_or_the_quantitys() -> None:
-    (channel,) = TYPE.channels_of(W1Options(Quantity("water_temperature", "Cel", "linear", 0.0, 200.0)))
-    assert (channel.lower, channel.upper, channel.accuracy) == (0.0, 125.0, 0.5)

@@ -11,8 +11,8 @@ import pytest
 
 from drivers.ads1115 import AdcOptions
 from drivers.bp20 import Bp20, Bp20Options
-from drivers.emulation.board import EmulatedBoard, EmulatedI2c
-from drivers.hardware.bus_lock import SharedI2c, TimedLock
+from drivers.emulation.board import EmulatedBoard
+from drivers.hardware.bus_lock import TimedLock
 from drivers.interface import FittedSensor, ReadError
 from drivers.scd4x import Scd4x, Scd4xOptions
 from tests.support.masts import simulated
@@ -50,27 +50,6 @@ def test_a_lock_is_waited_for_and_refused_once_it_is_held_too_long() -> None:
     assert lock.acquire()
     threading.Timer(0.1, lock.release).start()
     assert lock.acquire()
-
-
-def test_two_threads_never_have_the_bus_at_once() -> None:
-    bus = SharedI2c(EmulatedI2c({}))
-    inside, most = 0, 0
-
-    def work() -> None:
-        nonlocal inside, most
-        for _ in range(300):
-            assert bus.try_lock()
-            inside += 1
-            most = max(most, inside)
-            inside -= 1
-            bus.unlock()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == 1
 
 
 @pytest.fixture

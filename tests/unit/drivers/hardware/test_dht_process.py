@@ -137,15 +137,6 @@ def test_a_process_that_hangs_is_ended_and_started_again(lines: list[DhtLine]) -
     assert line.pid not in (None, pid)
 
 
-def test_a_process_that_dies_is_started_again(lines: list[DhtLine]) -> None:
-    clock = Clock()
-    line = opened(lines, 12, 20.0, clock)
-    for _ in range(2):
-        with pytest.raises(ReadError, match="pin 12 has died; it is started again"):
-            line.edges()
-        clock.now_s += 10.0
-
-
 def test_a_process_that_was_killed_between_two_reads_is_started_again(lines: list[DhtLine]) -> None:
     clock = Clock()
     line = opened(lines, 4, 20.0, clock)

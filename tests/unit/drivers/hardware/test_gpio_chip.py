@@ -123,16 +123,6 @@ def test_the_pin_is_claimed_as_a_pulled_up_input_and_the_chip_is_closed_again() 
         counter.is_high()
 
 
-def test_edges_before_the_claim_are_nobodys_and_other_pins_are_others() -> None:
-    kernel = EmulatedKernel()
-    kernel.fall(17, times(5))
-    first, second = ChipCounter(kernel, 17), ChipCounter(kernel, 27)
-    kernel.fall(17, times(3))
-    kernel.fall(27, times(4))
-    assert (first.take().count, second.take().count) == (3, 4)
-    assert (first.take().count, second.take().count) == (0, 0)
-
-
 def test_numbers_that_begin_again_after_four_thousand_million_edges() -> None:
     kernel = EmulatedKernel(tells_interrupts=False)
     counter = ChipCounter(kernel, 17)

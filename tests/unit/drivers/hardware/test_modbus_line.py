@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from pymodbus.framer import FramerRTU
 
 from drivers.boards.pi import PiBoard
-from drivers.emulation.parts import EmulatedModbus, crc16, respond
+from drivers.emulation.parts import EmulatedModbus, crc16
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines, open_port, rtu_frames
 from drivers.interface import ByteStream, ChecksumError, ModbusPort, ReadError, SilentError
 from tests.support.modbus_simulator import UNIT, Cable, simulated
@@ -188,12 +188,6 @@ def test_tcp_answers_with_other_ids_are_said_to_be_such(answer: Callable[[bytes]
     assert scripted(replace(port, any_ids=True), answer).read_registers(1, "holding", 0, 1, SHORT_S) == (42,)
 
 
-def test_a_device_that_answers_otherwise_and_ends_the_connection(board: PiBoard) -> None:
-    answer = bytes.fromhex("0000 0005 09 03 02 002a")
-    with tcp_device(answer) as port, pytest.raises(ReadError, match="transaction 1 of unit 9"):
-        board.modbus(port).read_registers(UNIT, "holding", 0, 1, LONG_S)
-
-
 @pytest.mark.parametrize("table", ["coil", "discrete"])
 def test_single_bits(board: PiBoard, cable: Cable, table: str) -> None:
     line = board.modbus(serial(cable.ends[0]))
@@ -202,13 +196,6 @@ def test_single_bits(board: PiBoard, cable: Cable, table: str) -> None:
         assert line.read_registers(UNIT, table, 0, 11, LONG_S) == (1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0)
         with pytest.raises(ReadError, match=f"{table} registers 98 to 100 with exception 2"):
             line.read_registers(UNIT, table, 98, 3, LONG_S)
-
-
-def test_an_adapter_that_hears_itself(board: PiBoard, cable: Cable) -> None:
-    cable.echoes = True
-    line = board.modbus(serial(cable.ends[0]))
-    with simulated(cable.ends[1]):
-        assert line.read_registers(UNIT, "holding", 5, 2, LONG_S) == (5, 6)
 
 
 def test_what_comes_too_late_is_no_later_answer(board: PiBoard, cable: Cable) -> None:
@@ -317,24 +304,12 @@ def test_a_device_that_ends_each_connection_costs_no_reading(board: PiBoard) -> 
         thread.join(LONG_S)
 
 
-def test_an_answer_to_another_request_is_passed_over(board: PiBoard) -> None:
-    class Device:
-        """Sends the answer of an earlier transaction first."""
+def test_an_answer_to_another_request_is_passed_over() -> None:
+    def answers(sent: bytes) -> bytes:
+        earlier = int.from_bytes(sent[:2], "big") + 9
+        return earlier.to_bytes(2, "big") + GOOD[:-1] + b"\x07" + sent[:2] + GOOD
 
-        def __init__(self) -> None:
-            self.received: list[bytes] = []
-
-        def write(self, sent: bytes) -> None:
-            transaction = int.from_bytes(sent[:2], "big")
-            self.received = [(transaction + 9).to_bytes(2, "big") + GOOD[:-1] + b"\x07", sent[:2] + GOOD]
-
-        def read(self, timeout_s: float) -> bytes:
-            return self.received.pop(0) if self.received else b""
-
-        def close(self) -> None:
-            pass
-
-    line = ModbusLine(ModbusPort(None, "plant"), lambda port, timeout_s: Device())
+    line = scripted(ModbusPort(None, "plant"), answers)
     assert line.read_registers(UNIT, "holding", 0, 1, LONG_S) == (42,)
 
 
@@ -412,34 +387,14 @@ def test_a_line_that_is_never_free_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_line_that_sends_without_end_is_given_up() -> None:
-    class Noise:
+    class Noise(Scripted):
         """Never quiet, never a frame."""
-
-        def write(self, sent: bytes) -> None:
-            pass
 
         def read(self, timeout_s: float) -> bytes:
             return b"\x00"
 
-        def close(self) -> None:
-            pass
-
-    line = ModbusLine(ModbusPort(None, "plant"), lambda port, timeout_s: Noise())
+    line = ModbusLine(ModbusPort(None, "plant"), lambda port, timeout_s: Noise(lambda sent: b""))
     begin_s = time.monotonic()
     with pytest.raises(ChecksumError):
         line.read_registers(1, "holding", 0, 1, SHORT_S)
     assert time.monotonic() - begin_s < LONG_S
-
-
-@given(st.binary(min_size=1, max_size=250))
-def test_the_emulated_crc_is_pymodbus(frame: bytes) -> None:
-    swapped = FramerRTU.compute_CRC(frame)
-    assert crc16(frame) == (swapped & 0xFF) << 8 | swapped >> 8
-    assert crc16(frame + crc16(frame).to_bytes(2, "little")) == 0
-
-
-def test_what_the_emulated_device_refuses() -> None:
-    assert respond(bytes.fromhex("06 0000 0001"), {("holding", 0): 1}) == b"\x86\x01"
-    assert respond(bytes.fromhex("03 0001 0001"), {("holding", 0): 1}) == b"\x83\x02"
-    assert respond(bytes.fromhex("02 0000 0009"), {("discrete", 8): 1}) == bytes.fromhex("02 02 0001")
-    assert respond(bytes.fromhex("03 0000 0002"), {("holding", 0): 258}) == bytes.fromhex("03 04 0102 0000")

@@ -167,9 +167,3 @@ def test_of_a_whole_fleet_so_many_are_raised_an_hour_and_one_says_how_many_wait(
     *later, over = crowds.pass_on([], T0 + 3600 * S)
     assert later == masts[FLEET_PER_HOUR:]
     assert (over.gateway, over.state) == (FLEET, "cleared")
-
-
-def test_a_state_of_before_is_taken_over() -> None:
-    crowds = Crowds()
-    crowds.restore({"mast-07": [{"a": "info"}, {"b": [["hot", "1"], "info"]}, T0, [1, "info"]]})
-    assert [each.state for each in crowds.pass_on([replace(record(1, "cleared"), id="b")], T0)] == ["cleared"]

@@ -15,7 +15,6 @@ from hypothesis import given, strategies as st
 from spark_jobs.transforms.statistics import statistics_of
 from tests.support.directions import apart, by_pairs
 
-S = 1_000_000
 BEGIN_S = 1_780_000_200
 VANE, RAIN, PUMP = "vane.wind_direction", "rain.precipitation", "pump.state"
 
@@ -85,12 +84,6 @@ def agrees(degrees: list[float]) -> None:
 )
 def test_directions_of_note(degrees: list[float]) -> None:
     agrees(degrees)
-
-
-def test_directions_of_a_gusty_hour_of_each_spread() -> None:
-    rng = np.random.default_rng(3)
-    for spread in (1e-6, 0.1, 3.0, 20.0, 60.0, 104.0):
-        agrees(list(rng.normal(2.0, spread, 600) % 360))
 
 
 @given(st.lists(st.floats(0, 360), min_size=1, max_size=20))
