@@ -106,8 +106,8 @@ class RunningDemo:
 def running_demo(directory: Path, *arguments: str, as_json: bool = True) -> Iterator[RunningDemo]:
     """``fieldgate demo --json`` with these arguments; stopped at the end, and nothing of it is left.
 
-    The tables have seven minutes to catch up, for a machine with other things to do. Without JSON it is as for
-    people, and has pages: NiceGUI takes itself for a test of its own where it finds pytest's variable.
+    The tables have seven minutes to catch up, on a machine with other things to do. Without JSON it is as
+    for people, and has pages: NiceGUI takes itself for a test of its own where it finds pytest's variable.
     """
     workdir = directory / "demo"
     env = {name: value for name, value in os.environ.items() if as_json or not name.startswith("PYTEST_")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.server
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -65,15 +66,21 @@ def fingerprint(home: Path) -> str:
     return key(home, "packages@example.org")
 
 
-@pytest.fixture
-def dist(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two versions for each release and architecture."""
-    dist = tmp_path / "dist"
+    packages = tmp_path_factory.mktemp("packages")
     for own in RELEASES.values():
         for architecture in ARCHITECTURES:
             for version in (OLD, NEW):
-                package(dist, version.format(own), architecture)
-    return dist
+                package(packages, version.format(own), architecture)
+    return packages
+
+
+@pytest.fixture
+def dist(packages: Path, tmp_path: Path) -> Path:
+    """A copy of these packages, for the test to change."""
+    return Path(shutil.copytree(packages, tmp_path / "dist"))
 
 
 @pytest.fixture

@@ -39,13 +39,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_fleet(root / "lake", 3, 1, end=datetime(2026, 11, 21, tzinfo=UTC))
     line = hashed(PASSWORD)
     assert PASSWORD not in line
-    (root / "cloud.toml").write_text(
+    text = (
         f'[lake]\npath = "lake"\n\n[dashboard.users.olga]\n{line}\n'
-        f'[dashboard.users.anna]\ngateways = ["*-02", "elsewhere"]\n{line}'
+        f'[dashboard.users.anna]\ngateways = ["*-02", "elsewhere"]\n{line}\n[dashboard]\n'
     )
+    (root / "cloud.toml").write_text(f'{text}proxies = ["127.0.0.1", "192.0.2.0/24"]\n')
+    (root / "all.toml").write_text(f'{text}proxies = ["*"]\n')
     certificate, key = self_signed(root)
-    text = (root / "cloud.toml").read_text()
-    (root / "tls.toml").write_text(f'{text}\n[dashboard]\ncertificate = "{certificate}"\nkey = "{key}"\n')
+    (root / "tls.toml").write_text(f'{text}certificate = "{certificate}"\nkey = "{key}"\n')
     return root
 
 
@@ -70,6 +71,7 @@ def served(place: Path, config: str, host: str, *, quiet: bool = True) -> Iterat
 
 @pytest.fixture(scope="module")
 def port(place: Path) -> Iterator[int]:
+    """A server that proxies may be before: without their header it is the client that counts."""
     with served(place, "cloud.toml", "127.0.0.1") as found:
         yield found
 
@@ -166,10 +168,10 @@ def guess(visitor: Visitor, forwarded: str, user: str = "olga", password: str = 
     return visitor.ask("/login", {"user": user, "password": password}, **{"X-Forwarded-For": forwarded})
 
 
-def test_a_proxy_that_is_named_says_whose_guess_it_is_and_guesses_at_once_dont_queue_up(place: Path) -> None:
-    text = (place / "cloud.toml").read_text()
-    (place / "proxy.toml").write_text(f'{text}\n[dashboard]\nproxies = ["127.0.0.1", "192.0.2.0/24"]\n')
-    with served(place, "proxy.toml", "127.0.0.1") as port, ThreadPoolExecutor(80) as pool:
+def test_a_proxy_that_is_named_says_whose_guess_it_is_and_guesses_at_once_dont_queue_up(
+    port: int, place: Path
+) -> None:
+    with ThreadPoolExecutor(80) as pool:
         # What the client itself writes stands before what the proxies add.
         chain = [f"203.0.113.{number}, 198.51.100.1, 192.0.2.9" for number in range(10)]
         assert [guess(Visitor(port), each).status for each in chain] == [403] * 5 + [429] * 5
@@ -182,7 +184,6 @@ def test_a_proxy_that_is_named_says_whose_guess_it_is_and_guesses_at_once_dont_q
         assert {each.headers["Retry-After"] for each in refused} == {"2"}
         assert "Too many logins at once" in refused[0].text
         assert guess(Visitor(port), "198.51.100.3", password=PASSWORD).status == 303
-    (place / "all.toml").write_text(f'{text}\n[dashboard]\nproxies = ["*"]\n')
     command = (sys.executable, "-m", "gateway.cli", "dashboard", "--cloud", str(place / "all.toml"))
     refusal = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refusal.returncode == 1

@@ -157,7 +157,11 @@ def debian_mirror() -> str:
 
 
 @pytest.mark.parametrize("name", ["bookworm", "trixie"])
-def test_what_the_package_names_is_in_the_releases_archive(name: str, package: Path, tmp_path: Path) -> None:
+def test_what_the_package_names_is_in_the_releases_archive(
+    name: str, package: Path, tmp_path: Path, full: bool
+) -> None:
+    if not full:
+        pytest.skip("only with --full: the archives are fetched; what the package names is compared above")
     (tmp_path / "lists/partial").mkdir(parents=True)
     (tmp_path / "sources.list").write_text(
         f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {debian_mirror()} {name} main\n"

@@ -11,8 +11,6 @@ import psutil
 import pytest
 
 from gateway.commands.demo.layout import MAST
-from gateway.status.client import fetch
-from gateway.status.status import RelayStatus
 from tests.integration.demo_runs import UP_S, left_over, running_demo
 from tests.support.config import baro, config_text, cup
 from tests.support.servers import eventually, fieldgate
@@ -101,32 +99,6 @@ def test_a_second_demo_goes_on(tmp_path: Path, config: Path, full: bool) -> None
         assert second["runs"][0] == first["runs"][0]
         assert second["unaccounted"] == second["duplicates"] == 0
         assert second["table_rows"] == second["sampled"] >= first["sampled"] + 2 * 5
-
-
-@pytest.mark.system
-@pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_a_hot_cabinet_switches_its_heater_off_by_an_alert_and_a_command(tmp_path: Path, full: bool) -> None:
-    """The whole chain: a device's readings, Kafka, the alert rule, a command, the relay, the result."""
-    if not full:
-        pytest.skip("only with --full: test_demo_alerts.py has alert and command, test_commands.py the rest")
-    with running_demo(tmp_path, "--seconds", "150", "--jobs", "ingest,statistics,alerts") as demo:
-        described = demo.described()
-
-        def heater() -> RelayStatus:
-            return fetch(described["gateway"]["status"].split("/")[2]).relays["cabinet-heater"]
-
-        off = eventually(heater, 180, until=lambda now: now.state == "off")
-        assert off.why.startswith("command ")
-        on = eventually(heater, 30, until=lambda now: now.state == "on")
-        assert on.switches >= 3
-        kafka = described["kafka"]["bootstrap_servers"]
-        listed = fieldgate("command", "list", "demo-mast", "--bootstrap-servers", kafka).stdout
-        assert 'switch cabinet-heater: done {"state": "off"}' in listed
-        result = demo.result(600)
-    assert result["commands"]["done"] >= 1
-    assert result["relays"]["cabinet-heater"]["switches"] >= 3
-    assert result["alerts"] >= 1
 
 
 @pytest.mark.system

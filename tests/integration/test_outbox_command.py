@@ -28,13 +28,13 @@ from cloud.wire.identities import IDENTITIES_TOPIC, IdentityRecord, Step
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, EVENTS_TOPIC, RUNS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC
 from gateway.calibration.history import kafka_record
-from gateway.cli import main
 from gateway.forwarding.records import summarise, to_bytes
 from gateway.ports import Record
 from tests.support.accounts import CUP, read_accounts, reading, run_record
+from tests.support.commands import called
 from tests.support.config import config_text, cup, write_config
 from tests.support.mast import records
-from tests.support.servers import eventually, fieldgate, unique_name
+from tests.support.servers import eventually, unique_name
 from tests.unit.cloud.wire.test_channel_records import RECORD
 
 
@@ -70,11 +70,8 @@ class Place:
         outbox.append(list(map(to_bytes, records)), summarise(records))
         outbox.close()
 
-    def fieldgate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return fieldgate("outbox", *arguments)
-
     def stats(self) -> dict[str, object]:
-        done = self.fieldgate("stats", "-c", str(self.config), "--json")
+        done = called("outbox", "stats", "-c", self.config, "--json")
         assert done.returncode == 0, done.stderr
         answer: dict[str, object] = json.loads(done.stdout)
         return answer
@@ -112,15 +109,15 @@ def test_what_waits_goes_to_the_prefix_that_the_config_has_now(place: Place, kaf
     text = place.config.read_text()
     place.config.write_text(text.replace("[kafka]", f'[kafka]\nprefix = "{prefixes[0]}"'))
     copy, everything = place.directory / "copy.db", {(seq, True): 1 for seq in range(1, 1001)}
-    assert place.fieldgate("export", str(copy), "-c", str(place.config)).returncode == 0
-    done = place.fieldgate("drain", "-c", str(place.config))
+    assert called("outbox", "export", copy, "-c", place.config).returncode == 0
+    done = called("outbox", "drain", "-c", place.config)
     assert done.returncode == 0, done.stderr
     assert place.stats()["records"] == 0
     assert arrived(kafka, prefixes[0] + place.topic) == everything
-    send = ("import", str(copy), "--bootstrap-servers", kafka.bootstrap_servers, "-c", str(place.config))
-    assert place.fieldgate(*send, "--prefix", prefixes[1]).returncode == 0
+    send = ("import", copy, "--bootstrap-servers", kafka.bootstrap_servers, "-c", place.config)
+    assert called("outbox", *send, "--prefix", prefixes[1]).returncode == 0
     assert arrived(kafka, prefixes[1] + place.topic) == everything
-    assert place.fieldgate(*send).returncode == 0
+    assert called("outbox", *send).returncode == 0
     assert arrived(kafka, prefixes[0] + place.topic).total() == 2000
     assert not arrived(kafka, place.topic)
 
@@ -137,7 +134,7 @@ def test_stats_beside_the_one_who_writes(place: Place) -> None:
     assert answer["runs"] == [{"gateway": place.gateway, "run": "r1", "channel": CUP, "ranges": [[1, 1000]]}]
     assert answer["oldest"] == answer["newest"] == "2026-01-01T00:00:00.000Z"
     assert answer["dropped"] == 0
-    done = place.fieldgate("stats", "-c", str(place.config))
+    done = called("outbox", "stats", "-c", place.config)
     assert "1,000, of them 1,000 readings, in 20 blocks" in done.stdout
     assert "not in use" in done.stdout
 
@@ -154,13 +151,13 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     place.add(Record(held.topic, held.key, held.value, (*held.headers, ("unrepaired", b"boot"))))
     outbox = SqliteOutbox(place.outbox)
     try:
-        done = place.fieldgate("export", str(stick), "-c", str(place.config))
+        done = called("outbox", "export", stick, "-c", place.config)
     finally:
         outbox.close()
     assert done.returncode == 0, done.stderr
     assert done.stderr == f"{place.outbox} copied to {stick}: {stick.stat().st_size:,} bytes\n"
     assert not list(place.directory.glob(".*.new"))
-    again = place.fieldgate("export", str(stick), "-c", str(place.config))
+    again = called("outbox", "export", stick, "-c", place.config)
     assert (again.returncode, again.stderr) == (
         1,
         f"fieldgate: {stick} is there already; choose another name\n",
@@ -170,7 +167,7 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     servers = ["--bootstrap-servers", kafka.bootstrap_servers]
     # The run record is not sent where Kafka has one that is as far: it would take its place.
     for count in ("1,002", "1,000"):
-        done = place.fieldgate("import", str(stick), *servers)
+        done = called("outbox", "import", stick, *servers)
         assert done.returncode == 0
         assert done.stderr.splitlines() == [
             f"{count} records are in Kafka",
@@ -185,7 +182,7 @@ def test_what_was_carried_home_gets_into_kafka(place: Place, kafka: LocalBroker)
     with sqlite3.connect(stick) as connection:
         connection.execute("UPDATE blocks SET payload_checksum = x'0000000000000000' WHERE first = 51")
     connection.close()
-    done = place.fieldgate("import", str(stick), *servers)
+    done = called("outbox", "import", stick, *servers)
     assert done.returncode == 1
     assert "not sent: 1 damaged blocks, 0 rows that are no records" in done.stderr
     assert "950 records are in Kafka" in done.stderr
@@ -215,9 +212,9 @@ def test_a_cards_file_sends_in_no_others_name(
     place.add(event, *forged)
     topics = {each.topic for each in forged} - {"__consumer_offsets"}
     before = {topic: sum(1 for _ in records(kafka.bootstrap_servers, [topic])) for topic in topics}
-    words = ("import", str(place.outbox), "--bootstrap-servers", kafka.bootstrap_servers)
+    words = ("outbox", "import", str(place.outbox), "--bootstrap-servers", kafka.bootstrap_servers)
     # Without its config the usual topics of readings are all that it may send them to.
-    done = place.fieldgate(*words)
+    done = called(*words)
     assert done.returncode == 1
     assert "1,001 records are in Kafka" in done.stderr
     assert "10 records were refused" in done.stderr
@@ -225,7 +222,7 @@ def test_a_cards_file_sends_in_no_others_name(
         assert name in done.stderr
     assert victim in done.stderr
     # With it, its topics are the config's.
-    again = place.fieldgate(*words, "-c", str(place.config))
+    again = called(*words, "-c", place.config)
     assert "1,002 records are in Kafka" in again.stderr
     assert "9 records were refused" in again.stderr
     for topic in topics:
@@ -258,9 +255,7 @@ def test_what_unpacks_to_a_gigabyte_takes_no_gigabyte(place: Place, kafka: Local
     assert int(done.stdout.split()[-1]) < 200 << 10
 
 
-def test_records_of_another_mast_that_has_a_key_are_refused(
-    place: Place, kafka: LocalBroker, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_of_another_mast_that_has_a_key_are_refused(place: Place, kafka: LocalBroker) -> None:
     stick = place.directory / "stick.db"
     shutil.copy(place.outbox, stick)
     known = IdentityRecord(place.gateway, 1, (Step(0, 1),))
@@ -268,9 +263,10 @@ def test_records_of_another_mast_that_has_a_key_are_refused(
     stick.with_name("other").mkdir()
     others = unique_name("mast")
     other = write_config(stick.with_name("other"), place.config.read_text().replace(place.gateway, others))
-    words = ("outbox", "import", str(stick), "--bootstrap-servers", kafka.bootstrap_servers)
-    assert main([*words, "-c", str(other)]) == 1
-    assert capsys.readouterr().err.splitlines() == [
+    servers = ("--bootstrap-servers", kafka.bootstrap_servers)
+    done = called("outbox", "import", stick, *servers, "-c", other)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
         "0 records are in Kafka",
         f"refused: 1,000 records to '{place.topic}' of '{place.gateway}'",
         f"1,000 records were refused: {others} sends nothing there, or not by that name",
@@ -281,14 +277,14 @@ def test_records_of_another_mast_that_has_a_key_are_refused(
 def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
     outbox = SqliteOutbox(place.outbox)
     try:
-        refused = place.fieldgate("drain", "-c", str(place.config))
+        refused = called("outbox", "drain", "-c", place.config)
     finally:
         outbox.close()
     assert refused.returncode == 1
     assert "in use by another fieldgate" in refused.stderr
     assert "a running daemon drains it by itself" in refused.stderr
 
-    done = place.fieldgate("drain", "-c", str(place.config))
+    done = called("outbox", "drain", "-c", place.config)
     assert (done.returncode, done.stderr) == (0, "1,000 records sent and removed, 0 left\n")
     assert place.stats()["records"] == 0
     assert arrived(kafka, place.topic) == {(seq, True): 1 for seq in range(1, 1001)}
@@ -302,7 +298,7 @@ def test_drains_without_a_daemon(place: Place, kafka: LocalBroker) -> None:
 def test_reports_which_topic_takes_nothing(place: Place) -> None:
     missing = unique_name("mqtt.no_such_topic")
     place.add(place.record(1001, missing))
-    done = place.fieldgate("drain", "-c", str(place.config), "--timeout", "10")
+    done = called("outbox", "drain", "-c", place.config, "--timeout", "10")
     assert done.returncode == 1
     *_, counts, sentence, reason = done.stderr.splitlines()
     assert counts == "1,000 records sent and removed, 1 left"

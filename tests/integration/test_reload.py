@@ -94,7 +94,7 @@ def test_only_what_changed_is_touched(mast: GatewayProcess, provisioned: str, tm
     missing = expected(record["last_seq"]) - {
         (channel, reading.seq) for channel, series in found.items() for reading in series
     }
-    assert missing == waiting(tmp_path, mast.id)
+    assert missing == waiting(tmp_path, mast.id, record["run"])
     for channel, step_us in (("cup.wind_speed", 1_000_000), ("dht.temperature", 2_000_000)):
         first = found[channel][0]
         # Some may wait in the outbox. Each number has its period, both of the sensor that wasn't touched and
@@ -212,4 +212,4 @@ def test_other_kafka_properties_take_over_without_a_loss(
     assert mast.stop() == 0
     record = mast.run_record()
     found = {(r.channel, r.seq) for series in readings(provisioned, mast).values() for r in series}
-    assert expected(record["last_seq"]) - found == waiting(tmp_path, mast.id)
+    assert expected(record["last_seq"]) - found == waiting(tmp_path, mast.id, record["run"])

@@ -1,10 +1,25 @@
-"""The commands over a lake, called as a user calls them; each returns the exit code."""
+"""Commands called as a user calls them, in this process: a program of its own takes a second of CPU to start.
+
+Those over a lake return the exit code.
+"""
 
 from __future__ import annotations
 
+import io
+import subprocess
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 from gateway.cli import main
+
+
+def called(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Any command, with its exit code and what it wrote."""
+    words, out, errors = list(map(str, arguments)), io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        code = main(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
 
 
 def query(words: Sequence[str]) -> int:

@@ -1,9 +1,8 @@
-"""The jobs on a Spark cluster of separate processes, and behind a mirrored Kafka. With ``--full`` only."""
+"""The jobs behind a mirrored Kafka. With ``--full`` only."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,56 +17,11 @@ from cloud.local.process import Child
 from cloud.wire.reading_records import encode_reading, reading_key
 from spark_jobs.jobs.ingest import IngestJob
 from spark_jobs.platform.settings import Settings
-from tests.spark.cluster import standalone_cluster
-from tests.spark.programs import Flow, assert_tables_hold, jobs_program, wait_for_rows
 from tests.spark.records import identities, reading, rows_of
 from tests.spark.running import started
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.timeout(1800)
-
-
-@pytest.fixture(autouse=True)
-def _only_full(full: bool) -> None:
-    if not full:
-        pytest.skip("long: with --full")
-
-
-@pytest.fixture
-def spark_master(tmp_path: Path) -> Iterator[tuple[str, list[Child]]]:
-    """A master and two workers of one core and 1 GiB each: the master's address, and the workers."""
-    with standalone_cluster(tmp_path, (1, 1), "1g") as cluster:
-        yield cluster
-
-
-def test_a_standalone_cluster_that_loses_a_worker(
-    settings: Settings, kafka: LocalBroker, spark_master: tuple[str, list[Child]], tmp_path: Path
-) -> None:
-    address, workers = spark_master
-    topic = f"cluster-{tmp_path.name}.wind_speed"
-    _create(kafka, topic)
-    place = replace(
-        settings,
-        bootstrap_servers=kafka.bootstrap_servers,
-        topic_pattern=topic.replace(".", "\\."),
-        lake=f"file://{tmp_path}/lake",
-        checkpoints=f"file://{tmp_path}/checkpoints",
-    )
-    cluster = (
-        *("--master", address, "--conf", "spark.sql.shuffle.partitions=2"),
-        *("--conf", "spark.fieldgate.openCluster=true"),
-    )
-    driver = ("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m")
-    with Flow(kafka.bootstrap_servers, topic) as flow:
-        with jobs_program(place, tmp_path / "jobs.log", *cluster, *driver) as program:
-            wait_for_rows(place, 100)
-            _kill(workers[0])
-            wait_for_rows(place, len(flow.produced))
-            assert program.terminate() == 0
-        flow.stop()
-        with jobs_program(place, tmp_path / "once.log", *cluster, *driver, "--once") as program:
-            assert program.ends(300) == 0
-    assert_tables_hold(place, flow.produced)
 
 
 def _kill(process: Child) -> None:
@@ -115,8 +69,10 @@ def _mirror(directory: Path, field: LocalBroker, cloud: LocalBroker) -> Child:
 
 
 def test_a_mirrored_kafka_gives_each_reading_once(
-    spark: SparkSession, settings: Settings, tmp_path: Path
+    spark: SparkSession, settings: Settings, tmp_path: Path, full: bool
 ) -> None:
+    if not full:
+        pytest.skip("long: with --full")
     try:
         jar_directory("mirror")
     except BrokerError:
