@@ -98,14 +98,13 @@ class Files:
         with closing(stream):
             return bytes(stream.readAllBytes())
 
-    def write(self, uri: str, content: str | bytes) -> None:
-        """Writes a small file, whole or not at all, in the place of an older one."""
+    def write(self, uri: str, content: str | bytes, *, sync: bool = False) -> None:
+        """A small file, in the place of an older one; with ``sync`` it is on the disk when this returns."""
         path = self._path(uri)
-        manager = self._java.org.apache.spark.sql.execution.streaming.CheckpointFileManager.create(
-            path, self._conf
-        )
-        with closing(manager.createAtomic(path, True)) as stream:
+        with closing(self._plain(path).create(path, True)) as stream:
             stream.write(bytearray(content.encode() if isinstance(content, str) else content))
+            if sync:
+                stream.hsync()
 
     def make_folder(self, uri: str) -> None:
         """Makes a folder, and those above it, where there is none."""

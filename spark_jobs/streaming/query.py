@@ -89,6 +89,15 @@ class BatchGate:
         self.wait(time.monotonic() + PATIENCE_S)
 
 
+def _ids(content: bytes | None) -> dict[str, str]:
+    try:
+        return dict(json.loads(content or b"{}"))
+    except ValueError as error:
+        # Killed while it was written: the ids of today are taken.
+        log.warning("event=topic.ids_unreadable %s", error)
+        return {}
+
+
 class TopicsRecreatedError(JobError):
     """Topics were created again since the query has read them; its checkpoint was moved away."""
 
@@ -108,7 +117,7 @@ class TopicIds:
         self._files = Files(spark)
         self._checkpoint = settings.checkpoint(query)
         self._place = f"{self._checkpoint.rpartition('/')[0]}/topics.json"
-        self._kept: dict[str, str] = json.loads(self._files.read_bytes(self._place) or b"{}")
+        self._kept: dict[str, str] = _ids(self._files.read_bytes(self._place))
 
     def check(self, *, running: bool = False) -> None:
         """Keeps the ids of new topics. Raises TopicsRecreatedError, KafkaAccessError, CloudError."""
@@ -134,7 +143,7 @@ class TopicIds:
         if not found.items() <= self._kept.items():
             self._kept |= found
             self._files.make_folder(self._place.rpartition("/")[0])
-            self._files.write(self._place, json.dumps(self._kept, sort_keys=True))
+            self._files.write(self._place, json.dumps(self._kept, sort_keys=True), sync=True)
 
 
 @dataclass(frozen=True)

@@ -106,3 +106,11 @@ def test_a_running_query_whose_topic_is_created_again_is_ended(
     topic.create()
     with pytest.raises(TopicsRecreatedError, match="created again"):
         ids.check(running=True)
+    # Its file was cut short: not known any more, and kept anew.
+    kept = Files(spark)
+    place = f"{settings.checkpoint('ingest').rpartition('/')[0]}/topics.json"
+    whole = kept.read_bytes(place)
+    assert whole is not None
+    kept.write(place, whole[:-3])
+    TopicIds(spark, settings, "ingest", settings.topic_pattern).check(running=True)
+    assert kept.read_bytes(place) not in (None, whole[:-3])
