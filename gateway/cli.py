@@ -58,7 +58,7 @@ COMMANDS: Final = {
         "gateway.commands.read", "one reading of each sensor: raw, value, quality and its reasons"
     ),
     "init": Command("gateway.commands.init", "write a commented config for chosen sensors, to be filled in"),
-    "schema": Command("gateway.commands.schema", "the config's JSON Schema, for editors; --keys: as text"),
+    "schema": Command("gateway.commands.schema", "the config's JSON Schema, for editors; --keys: all keys"),
     "doctor": Command("gateway.commands.doctor.command", "whether this machine is ready for a config"),
     "support-bundle": Command(
         "gateway.commands.support.command", "logs, config and findings in one file, without secrets"

@@ -1,4 +1,4 @@
-"""Wind by direction, in SQL: macros over ``statistics``, for whoever queries a lake (docs/analyse.md).
+"""Wind by direction, in SQL: macros over ``statistics``, for whoever queries a lake (docs/numbers.md).
 
 They aggregate stored rows when they are called, so late and corrected intervals correct them. A parameter
 never has the name of a column: DuckDB puts it in the column's place.
@@ -58,7 +58,7 @@ _MACROS: Final = (
         WHERE speed + direction IS NOT NULL GROUP BY {mast}, sector, speed_bin
     )
     SELECT *, intervals / sum(intervals) OVER (PARTITION BY {mast}) AS share FROM cells ORDER BY ALL""",
-    # The tower's lattice alone, outside its shadow, makes two cups differ by some 3 % (docs/analyse.md).
+    # The tower's lattice alone, outside its shadow, makes two cups differ by some 3 % (docs/numbers.md).
     """tower_shadow(cup, other, vane, sectors := 36, deficit := 0.04, since := NULL, until := NULL) AS TABLE
     WITH placed AS (
         SELECT *, speed + twin_speed + direction IS NULL AS is_out, least(speed, twin_speed) <= 3.0 AS is_calm

@@ -1,6 +1,6 @@
 """The record of a channel and its calibration (``gateway.channels``), for the gateway and its readers.
 
-A reading names its record by ``cal``. What determines the value and its uncertainty (docs/analyse.md) never
+A reading names its record by ``cal``. What determines the value and its uncertainty (docs/numbers.md) never
 changes under one ``cal``; of the rest the highest ``revision`` counts. Pure: no I/O, no clock.
 """
 

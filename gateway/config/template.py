@@ -28,33 +28,7 @@ from gateway.config.wiring import DEFAULT_KIND
 _HEAD: Final = """\
 # A gateway of fieldgate. Lines that begin with #key = are defaults: take the # away to change one.
 # Whether all is right: fieldgate check -c FILE
-"""
-_FORWARD: Final = """\
-# Other devices' messages on the local broker that go the same way: see docs/forward.md.
-#[[forward]]
-#filter = "sensors/+/temperature"
-#payload = "number"
-#quantity = "temperature"
-
-# Records of a Kafka topic that other devices get on the local broker: see docs/forward.md.
-#[[downlink]]
-#topic = "site.settings"
-#mqtt_topic = "downlink/{key}/set"
-
-# What is measured beside the quantities that docs/configure.md lists.
-#[[quantity]]
-#name = "water_level"
-#unit = "m"
-#range = [-1, 12]
-
-# A relay on a pin, and what switches it here, without a cloud.
-#[[actuator]]
-#name = "heater"
-#pin = 23
-#[[interlock]]
-#when = "enclosure.temperature < 3"
-#until = "enclosure.temperature > 6"
-#then = "relay.heater on"
+# Keys of relays, of other devices, of quantities of your own: fieldgate schema --keys
 """
 _KERNEL: Final = next(
     dataclasses.replace(key, default="kernel") for key in keys_of(ClockConfig) if key.name == "trust"
@@ -94,13 +68,13 @@ def render(answers: Answers) -> str:
         keys = keys_of(kind)
         if name == "clock" and answers.board == DEFAULT_KIND:
             keys = tuple(_KERNEL if key.name == "trust" else key for key in keys)
-        lines = _lines(keys, given.get(name, {}))
+        lines = key_lines(keys, given.get(name, {}))
         blocks.append("\n".join((f"# {kind.__doc__}", f"[{name}]", *lines)))
     choice = f"# {' or '.join(map(toml, BOARDS))}", f"kind = {toml(answers.board)}"
-    own = _lines(keys_of(BOARDS[answers.board]), {})
+    own = key_lines(keys_of(BOARDS[answers.board]), {})
     blocks.append("\n".join(("# What the sensors are wired to.", "[board]", *choice, *own)))
     blocks += ["\n".join(_sensor(sensor)) for sensor in answers.sensors]
-    return "\n\n".join((*blocks, _FORWARD)).replace("\n\n\n", "\n\n")
+    return "\n\n".join(blocks).replace("\n\n\n", "\n\n") + "\n"
 
 
 def comment(key: Key) -> str:
@@ -152,28 +126,24 @@ def _sensor(sensor: Wanted) -> Iterator[str]:
     keys["interval_s"] = dataclasses.replace(keys["interval_s"], default=shortest, meaning=least)
     given = {"name": sensor.name, "driver": sensor.driver, **sensor.given}
     first = [keys.pop(name) for name in ("name", "driver")]
-    yield from _lines([*first, *keys_of(known.options), *keys.values()], given)
+    yield from key_lines([*first, *keys_of(known.options), *keys.values()], given)
 
 
-def _lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
-    """Each key with its comment."""
+def key_lines(keys: Sequence[Key], given: Mapping[str, Any]) -> Iterator[str]:
+    """Each key with its comment, and what was given, its default or a placeholder."""
     for key in keys:
-        if key.default == {} and key.name not in given:
-            # A table of its own; there is none to show.
-            continue
         yield f"# {comment(key)}"
         if key.name in given:
             yield f"{key.name} = {_address(key.name, given[key.name])}"
         elif key.required:
             yield f"{key.name} = {toml(PLACEHOLDER)}"
-        elif key.default is None:
+        elif key.default in (None, {}):
             yield f"#{key.name} ="
         else:
-            yield f"#{key.name} = {default_text(key)}"
+            yield f"#{key.name} = {_default(key)}"
 
 
-def default_text(key: Key) -> str:
-    """A key's default as a file has it."""
+def _default(key: Key) -> str:
     if key.meaning.unit == "bytes" and isinstance(key.default, int):
         return toml(f"{key.default >> 30}GiB" if key.default % GIB == 0 else f"{key.default >> 20}MiB")
     return _address(key.name, key.default)

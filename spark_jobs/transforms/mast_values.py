@@ -1,6 +1,6 @@
 """Values of a whole mast from its channels' statistics of one interval: pure, in any order of channels.
 
-Definitions: docs/analyse.md. What can't be computed is None, or not in the map. Sums add up in the order of
+Definitions: docs/numbers.md. What can't be computed is None, or not in the map. Sums add up in the order of
 heights, so computing again gives the same digits.
 """
 
@@ -84,7 +84,7 @@ LEAST_SPEED_MPS: Final = 3.0
 """Turbulence intensity and shear only above this mean: below it noise is all they show."""
 _STEEPEST: Final = 10.0
 ASSUMED_HUMIDITY_PERCENT: Final = 50.0
-"""Where none was measured: the middle of what is possible (docs/analyse.md has what that costs)."""
+"""Where none was measured: the middle of what is possible (docs/numbers.md has what that costs)."""
 ASSUMED_HUMIDITY: Final = "50 %RH assumed"
 LEAST_RECOVERY: Final = 0.5
 """Insolation is scaled up, and a direction enters veer, from at least so much of an interval's samples."""

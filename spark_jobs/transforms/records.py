@@ -44,7 +44,7 @@ DETERMINING: Final = (
     *("driver", "quantity", "unit", "slope", "offset", "settings", "model", "serial"),
     *("certificate", "lab", "calibrated", "expires", "height_m", "boom_deg"),
 )
-"""What never changes under one ``cal`` (docs/analyse.md); accuracy and range may be defaults."""
+"""What never changes under one ``cal`` (docs/numbers.md); accuracy and range may be defaults."""
 
 
 def run_rank(row: Row) -> tuple[int, int, int, Any]:

@@ -18,7 +18,7 @@ from spark_jobs.platform.schemas import Table
 from tests.support.commands import query as run
 
 PROJECT: Final = Path(__file__).parents[4]
-PAGES: Final = ("docs/analyse.md", "docs/anomaly.md", "README.md")
+PAGES: Final = ("docs/analyse.md", "docs/numbers.md", "docs/anomaly.md", "README.md")
 
 NOON: Final = datetime(2026, 5, 28, 12, tzinfo=UTC)
 CUP: Final = "cup-50m-a.wind_speed"

@@ -80,7 +80,7 @@ def test_what_is_taken_out_of_its_comment_is_what_holds_anyway(driver: str, targ
     before = load(target)
     shown = [
         line[1:] if line.startswith("#") and " = " in line and not line.startswith("# ") else line
-        for line in target.read_text().partition("# Other devices'")[0].splitlines()
+        for line in target.read_text().splitlines()
     ]
     target.write_text("\n".join(shown))
     assert load(target) == before
@@ -152,17 +152,3 @@ def test_a_package_brings_its_own(target: Path, tmp_path: Path, monkeypatch: pyt
     assert cli.main([*arguments, "-o", str(target)]) == 0
     assert _problems(target) == []
     assert load(target).sensors[0].options.level == 3.5
-
-
-def test_the_commented_examples_are_right(target: Path) -> None:
-    arguments = ["init", "--id", "mast-07", "--kafka", "kafka.example.org:9092", "-o", str(target)]
-    assert cli.main([*arguments, "--sensor", "enclosure=dht11:4"]) == 0
-    text = target.read_text()
-    begin = text.index("# Other devices' messages")
-    uncommented = [line.removeprefix("#") for line in text[begin:].splitlines() if line[:2] != "# "]
-    target.write_text(text[:begin] + "\n".join(uncommented) + "\n")
-    assert _problems(target) == []
-    config = load(target)
-    assert [each.name for each in config.actuators] == ["heater"]
-    assert len(config.interlocks) == len(config.forwards) == 1
-    assert config.quantities["water_level"].unit == "m"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -29,18 +30,21 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == json.loads(as_text(DRIVERS))
 
 
-def test_keys_are_printed_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_are_printed_as_init_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["schema", "--keys", "clock", "dht11"]) == 0
     assert capsys.readouterr().out == (
         "[clock]\n"
-        '  trust   choice  "always"  kernel: once the kernel reports that it is synchronised '
-        '["kernel" or "always"]\n'
-        "  hold_s  number  3600.0    how long readings wait for it while Kafka is reachable "
-        "[s; 0 to 604800]\n"
+        '# kernel: once the kernel reports that it is synchronised ["kernel" or "always"]\n'
+        '#trust = "always"\n'
+        "# how long readings wait for it while Kafka is reachable [s; 0 to 604800]\n"
+        "#hold_s = 3600.0\n"
         "\n"
-        '[[sensor]] driver = "dht11"\n'
-        "  pin  whole number  required  GPIO number of the pin (BCM), not its place on the header [0 to 27]\n"
+        '[[sensor]]\ndriver = "dht11"\n'
+        "# GPIO number of the pin (BCM), not its place on the header [0 to 27]\n"
+        'pin = "CHANGE-ME"\n'
     )
+    assert cli.main(["schema", "--keys", "forward"]) == 0
+    assert "\n#drop_if =\n    # lower values [the quantity's unit]\n    #below =\n" in capsys.readouterr().out
     assert cli.main(["schema", "--keys", "clok"]) == 2
     assert "no table of the config is called clok" in capsys.readouterr().err
 
@@ -49,10 +53,10 @@ def test_without_a_name_all_keys_are_printed(capsys: pytest.CaptureFixture[str])
     assert cli.main(["schema", "--keys"]) == 0
     blocks = capsys.readouterr().out.rstrip("\n").split("\n\n")
     for (_, heading, kind), block in zip(tables(), blocks, strict=True):
-        assert block.startswith(f"{heading}\n  ")
+        assert block.startswith(f"{heading}\n# ")
         for key in keys_of(kind):
             assert key.meaning.text, f"{heading} {key.name}"
-            assert f"\n  {key.name} " in block
+            assert re.search(rf"^#?{key.name} =", block, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

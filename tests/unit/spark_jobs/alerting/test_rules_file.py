@@ -256,9 +256,9 @@ def test_whatever_is_in_the_file_it_is_rules_or_problems(given_keys: dict[str, o
 
 def test_the_examples_of_the_docs_are_right() -> None:
     docs = Path(__file__).parents[4] / "docs"
-    _, _, after = (docs / "operate-cluster.md").read_text().partition('```toml\nmax_age = "5m"')
+    _, _, after = (docs / "alerts.md").read_text().partition('```toml\nmax_age = "5m"')
     (rule,) = rules_of('max_age = "5m"' + after.partition("```")[0]).rules
-    _, _, after = (docs / "analyse.md").read_text().partition('```json\n{"v":1,"id":')
+    _, _, after = (docs / "numbers.md").read_text().partition('```json\n{"v":1,"id":')
     record = msgspec.json.decode('{"v":1,"id":' + after.partition("```")[0], type=AlertRecord)
     assert record.id == alert_id(rule.id, record.gateway, record.channel, record.raised_us)
     assert record.detail == rule.text(record.gateway, record.channel, record.value or 0.0)
