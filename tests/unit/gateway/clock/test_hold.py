@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from cloud.errors import Undelivered
@@ -199,6 +200,26 @@ def test_when_the_hold_ends_they_leave_as_they_were_published() -> None:
         eventually(lambda: len(gateway.cloud.taken), until=lambda taken: taken == 3)
         assert {record.value for record in gateway.cloud.taken} == set(map(encode_reading, published))
         assert sum(("replayed", b"1") in record.headers for record in gateway.cloud.taken) == 2
+
+
+@pytest.mark.parametrize("offset_ms", [OFFSET_MS, None])
+def test_an_earlier_runs_reading_that_comes_back_leaves_with_the_bytes_of_the_stored_copy(
+    offset_ms: int | None,
+) -> None:
+    with running() as gateway:
+        reading = gateway.sample(echo=False)
+        eventually(lambda: gateway.forwarder.held_rows)
+        gateway.stop()
+        gateway.start()
+        arrive(gateway.forwarder, "fieldgate/mast-07/x", encode_reading(reading), Ack(2, 1))
+        eventually(lambda: gateway.forwarder.held_rows, until=lambda rows: rows == 2)
+        assert gateway.cloud.taken == []
+        gateway.judge(offset_ms)
+        eventually(lambda: len(gateway.cloud.taken), until=lambda taken: taken == 2)
+        arrive(gateway.forwarder, "fieldgate/mast-07/x", encode_reading(reading), Ack(2, 2))
+        eventually(lambda: len(gateway.cloud.taken), until=lambda taken: taken == 3)
+        assert len({record.value for record in gateway.cloud.taken}) == 1
+        assert gateway.cloud.readings()[0].clock == ("unsynced" if offset_ms is None else "repaired")
 
 
 def test_rows_that_wait_are_looked_at_once() -> None:

@@ -18,6 +18,7 @@ from gateway.commands.commissioning.checks import (
     check_location,
     check_pressure,
     check_twins,
+    check_values,
     check_vane,
     pressure_band_kpa,
 )
@@ -226,6 +227,12 @@ def test_twins() -> None:
     p, q = series("p.pressure", 78.0), series("q.pressure", 80.9)
     assert check_twins("pressure", p, q, (1.5, 1.5)).outcome == "passed"
     assert check_twins("pressure", p, q).outcome == "fault"
+
+
+def test_a_sensor_that_nothing_can_move_is_decided_by_a_person() -> None:
+    result = check_values(("x.rain",), {"x.rain": series("x.rain", 0.25)})
+    assert (result.outcome, result.words) == ("open", "rain 0.25 unit: can that be?")
+    assert check_values(("x.rain",), {}).outcome == "fault"
 
 
 V = "vane.wind_direction"

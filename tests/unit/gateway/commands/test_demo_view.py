@@ -91,6 +91,17 @@ def test_it_fits_the_terminal(channels: int, left_out: int) -> None:
     assert (f"… and {left_out} more" in lines) == (left_out > 0)
 
 
+def test_before_anything_answers() -> None:
+    down = {"jobs": State.STARTING, "gateway": State.WAITING}
+    lines = drawn(picture(seen=Observation(), states=down))
+    assert lines[2:4] == [
+        "No gateway yet.",
+        "Kafka – records; tables: readings 0, statistics 0, alerts 0, quarantine 0",
+    ]
+    assert lines[4] == "Relays: none; commands: none"
+    assert "No readings yet." in lines
+
+
 def test_lines_where_there_is_no_terminal() -> None:
     stream = io.StringIO()
     view = LineView(stream)

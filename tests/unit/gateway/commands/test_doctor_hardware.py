@@ -232,3 +232,9 @@ def test_the_daemons_readings_are_taken_where_it_runs(tmp_path: Path) -> None:
         ("ok", "sun: 7.200 m/s"),
         ("warning", "gps: no reading yet, due within 32 s"),
     ]
+
+
+def test_a_config_without_wires_needs_no_library(tmp_path: Path) -> None:
+    config = config_of(tmp_path, CONFIG[: CONFIG.index("[[sensor]]")])
+    findings = list(hardware(config, Machine(packages={}).host(tmp_path / "pi"), opened))
+    assert {each.severity for each in findings} == {"ok"}

@@ -123,6 +123,16 @@ def test_nothing_is_overwritten(target: Path, capsys: pytest.CaptureFixture[str]
     assert link.is_symlink()
 
 
+def test_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["init", "--id", "m", "--sensor", "baro=bp20", "-o", "-"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["sensor"] == [{"name": "baro", "driver": "bp20"}]
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["init", "-o", str(tmp_path / "none" / "g.toml")]) == 1
+    assert "can't be written: No such file or directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("sensors", "code", "message"),
     [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from gateway.commands.commissioning.swap import ORDER, CannotEdit, date_text, edited, number_text, string_text
+from gateway.commands.commissioning.swap import ORDER, CannotEdit, edited, number_text, string_text
 
 NEW: Mapping[str, str] = {"serial": '"1795"', "slope": "0.761", "offset": "0.37", "calibrated": "2026-10-02"}
 
@@ -101,14 +101,6 @@ def test_what_is_no_number(typed: str) -> None:
         return
     with pytest.raises(ValueError, match="is not a number"):
         number_text(typed)
-
-
-def test_dates_and_strings() -> None:
-    assert date_text(" 2026-03-12 ") == "2026-03-12"
-    with pytest.raises(ValueError, match="is not a date such as 2026-03-12"):
-        date_text("12.3.2026")
-    for text in ('a "b" \\ c', "ü – 風", "tab\tand\x7f"):
-        assert tomllib.loads(f"x = {string_text(text)}")["x"] == text
 
 
 # Whole configs, put together from pieces of every style. Each piece has its owner, so what the

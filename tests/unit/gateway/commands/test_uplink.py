@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import asdict
 
+from gateway import cli
 from gateway.commands.uplink import REBOOT, Action, Machine, Seen, State, check_uplink, decide
 from gateway.config import load
 from gateway.config.model import UplinkConfig
@@ -127,14 +128,6 @@ def test_hours_go_on_over_boots_and_power_that_is_off_does_not_count() -> None:
     assert mast.done == []
     mast.live(0.25)
     assert [action for _, action in mast.done] == ["reset"]
-
-
-def test_the_first_check_of_all_only_stores() -> None:
-    state, action = decide(
-        State(), Seen("boot", 1e6, answered=True), UplinkConfig(reset_after_h=0.5, reboot_after_h=2.0)
-    )
-    assert action is None
-    assert state == State("boot", 1e6)
 
 
 @given(
@@ -292,3 +285,10 @@ def test_a_daemon_that_is_silent_is_named(place: Path, capsys: pytest.CaptureFix
     assert call(place, around) == 0
     assert around.executed == []
     assert "nothing is counted: no daemon answers" in capsys.readouterr().out
+
+
+def test_a_bad_config_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "gateway.toml").write_text(CONFIG + "[uplink]\nreset_after_h = 1\n")
+    config, state = place / "gateway.toml", place / "state.json"
+    assert cli.main(["service", "uplink", "-c", str(config), "--state", str(state)]) == 1
+    assert "uplink.reset_after_h: needs reset_command" in capsys.readouterr().err

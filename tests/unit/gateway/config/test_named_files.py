@@ -67,20 +67,6 @@ def test_what_only_root_can_read_is_an_error_that_names_key_file_and_remedy(plac
     assert "can't be read by user nobody" in check(path)[1][0].message
 
 
-@ROOT_ONLY
-def test_a_password_that_only_root_can_read(place: Path) -> None:
-    secret = place / "kafka.password"
-    secret.write_text("open sesame\n")
-    secret.chmod(0o640)
-    login = {"sasl.mechanism": "PLAIN", "sasl.username": "m", "sasl.password": {"file": str(secret)}}
-    path = config_with(place, **{"security.protocol": "SASL_SSL", **login})
-    (problem,) = check(path)[1]
-    assert (problem.key, problem.severity) == ('kafka.properties."sasl.password".file', "error")
-    assert "can't be read by user nobody" in problem.message
-    os.chown(secret, -1, pwd.getpwnam("nobody").pw_gid)
-    assert check(path)[1] == ()
-
-
 def test_what_the_service_cannot_see_is_an_error(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority, _ = certificate(place, "ca")
     monkeypatch.setattr(named_files, "_HIDDEN", (str(place),))

@@ -64,13 +64,6 @@ def test_a_sensor_measures_it_with_its_unit_range_and_tests(config: Config) -> N
     assert river.own == {"water_level": LEVEL}
 
 
-def test_the_channels_record_has_unit_and_kind(config: Config) -> None:
-    (river,) = config.sensors
-    (record,) = configured("mast-07", river, river.channels)
-    assert (record.unit, record.kind, record.range) == ("m", "linear", (-1.0, 12.0))
-    assert record.settings == {"device": "ads1015", "attribute": "in_voltage0"}
-
-
 @pytest.mark.parametrize(
     "change", [('unit = "m"', 'unit = "cm"'), ("range = [-1", 'kind = "state"\nrange = [-1'), ("[-1,", "[0,")]
 )

@@ -67,18 +67,6 @@ def config(directory: Path, *changes: tuple[str, str]) -> Config:
     return found
 
 
-def test_the_same_file_changes_nothing(tmp_path: Path) -> None:
-    changes = compare(config(tmp_path), config(tmp_path))
-    assert (changes.sensors, changes.forwards, changes.settings, changes.restart) == (
-        Names(),
-        Names(),
-        (),
-        (),
-    )
-    assert not changes.ending
-    assert changes.summary() == {"sensors": {}, "forwards": {}, "settings": []}
-
-
 def test_sensors_by_name_whatever_their_order(tmp_path: Path) -> None:
     old = config(tmp_path)
     new = config(tmp_path, ("slope = 0.765\n", f"slope = 0.765\n{TWIN}"), ("pin = 4", "pin = 5"))

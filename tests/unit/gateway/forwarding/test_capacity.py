@@ -82,6 +82,18 @@ def test_what_a_reading_takes_is_read_from_the_newest_blocks(one_cup: Config) ->
         outbox.close()
 
 
+def test_between_measured_points() -> None:
+    points = ((1.0, 100.0), (100.0, 50.0), (1000.0, 40.0))
+    assert [capacity.between(points, at) for at in (0.1, 1, 10, 100, 1000, 9999)] == [
+        100,
+        100,
+        75,
+        50,
+        40,
+        40,
+    ]
+
+
 def test_topics_that_forwards_name(tmp_path: Path) -> None:
     forwards: list[dict[str, Any]] = [
         {"filter": "a/+", "payload": "raw", "topic": "plant.{1}"},
@@ -139,29 +151,6 @@ def test_a_wrong_property_is_found_without_a_network(tmp_path: Path, line: str, 
         assert len(errors) == 1
         assert errors[0].startswith(f"{path}:6: ")
         assert problem in errors[0]
-
-
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        ("linger.ms = 400000", "`message.timeout.ms` must be greater than `linger.ms`"),
-        ("max.in.flight = 100", "`max.in.flight` must be set <= 5 when `enable.idempotence` is true"),
-        ("retries = 0", "`retries` must be set >= 1 when `enable.idempotence` is true"),
-        (
-            'security.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"',
-            "sasl.username and sasl.password must be set",
-        ),
-    ],
-)
-def test_properties_that_do_not_go_together_are_found_before_the_daemon_starts(
-    tmp_path: Path, lines: str, problem: str
-) -> None:
-    path = tmp_path / "gateway.toml"
-    path.write_text(f'[gateway]\nid = "m"\n[board]\nkind = "simulated"\n[kafka.properties]\n{lines}\n')
-    _, problems = check(path)
-    assert [str(each) for each in problems] == [
-        f"{path}:5: kafka.properties: librdkafka doesn't take these together: {problem}"
-    ]
 
 
 def test_the_producer_of_a_metered_uplinks_batches_is_tried_too(tmp_path: Path) -> None:

@@ -14,7 +14,16 @@ WRONG = {
     "unknown": ('"compresion.type" = "zstd"', "is no property of librdkafka"),
     "no such value": ('"compression.type" = "zip"', "Invalid value"),
     "no number": ('"delivery.timeout.ms" = "soon"', "Invalid value"),
-    "contradictory": ('"delivery.timeout.ms" = 1\n"linger.ms" = 100', "together"),
+    "a timeout before it lingers": (
+        "linger.ms = 400000",
+        "kafka.properties: librdkafka doesn't take these together: `message.timeout.ms` must be greater than",
+    ),
+    "more in flight than in order": ("max.in.flight = 100", "`max.in.flight` must be set <= 5 when"),
+    "no retries": ("retries = 0", "`retries` must be set >= 1 when `enable.idempotence` is true"),
+    "no login": (
+        'security.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"',
+        "sasl.username and sasl.password must be set",
+    ),
     "no text": ('"security.protocol" = ["SSL"]', "must be a string"),
     "given twice": ('security.protocol = "SSL"\n"security.protocol" = "plaintext"', "given twice"),
     "the client's own": ('"on_delivery" = "x"', "requires a callable"),

@@ -233,6 +233,13 @@ def test_a_dht11_read_every_ten_seconds_carries_the_row_two_seconds_back(tmp_pat
     assert {reading.quality for reading in readings} == {1}
 
 
+def test_a_start_that_fails_leaves_nothing_to_request_ahead() -> None:
+    driver = LateDriver(clock(20), [answer(1.0)] * 2)
+    driver.broken_starts = 5
+    Station(driver, 10.0).run()
+    assert driver.primed_at == []
+
+
 class LateCup(Cup):
     """Hangs at the request ahead."""
 

@@ -13,8 +13,10 @@ from cloud.wire.reading_records import Reading
 from drivers.interface import BoardError, Channel, ChecksumError, Measurement, ReadError
 from gateway.config import SensorConfig
 from gateway.sampling.sampler import Sampler
+from gateway.sampling.supervisor import Supervisor
 from tests.support.clocks import SteppingClock
 from tests.support.sampling import run_of
+from tests.support.servers import eventually
 
 SECOND_NS = 1_000_000_000
 T0_NS = 1_795_246_500 * SECOND_NS
@@ -263,3 +265,22 @@ def test_a_clock_that_is_not_set_expires_nothing_and_readings_carry_the_day() ->
     (reading,) = sampled(clock, expires=date(2026, 11, 20))
     assert (reading.quality, reading.reasons) == (3, ("CLOCK_UNSYNCED",))
     assert reading.extra == {"cal_expires": "2026-11-20"}
+
+
+def test_a_sampler_that_dies_is_replaced_and_its_numbers_go_on() -> None:
+    clock = SteppingClock(T0_NS, T0_NS + 4 * SECOND_NS)
+    readings: list[Reading] = []
+    now_s = 0.0
+    driver = ScriptedDriver(clock, [answer(1.0), failure(ZeroDivisionError()), *map(answer, (3.0, 4.0, 5.0))])
+    supervisor = Supervisor([sampler(driver, readings)], clock, monotonic=lambda: now_s)
+    supervisor.start()
+    eventually(lambda: clock.joined, until=lambda joined: joined == 0)
+    assert not supervisor.ended
+    supervisor.check()
+    assert supervisor.restarts == 0
+    now_s = float("inf")
+    supervisor.check()
+    eventually(lambda: supervisor.ended)
+    assert supervisor.restarts == 1
+    assert [(reading.value, reading.seq) for reading in readings] == [(1.0, 1), (3.0, 2), (4.0, 3), (5.0, 4)]
+    assert clock.joined == 0
