@@ -149,6 +149,15 @@ def test_one_dead_sensor_leaves_the_others_and_is_named(
     assert "if it stands for no value, add it to missing" in out
 
 
+def test_another_files_mapping_is_still_refused_by_its_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made(tmp_path, [f"{900 + at},{400 + at}" for at in range(144)])
+    imported(tmp_path, path, mapping=FILE + CUP + AIR, code=1)
+    assert "nothing was imported" in (said := capsys.readouterr().err)
+    assert "(V: 900)" in said
+
+
 def test_more_bad_cells_than_are_kept_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +357,17 @@ def test_a_mark_that_was_forgotten_is_replaced_by_nothing(tmp_path: Path) -> Non
     marked = (FILE + CUPS).replace("[file]", '[file]\nmissing = ["99.9"]')
     imported(tmp_path, path, mapping=marked, more=["--replace"])
     assert averages(tmp_path, "high.wind_speed") == [9.0, None, 9.0]
+
+
+def test_samples_are_replaced_too(tmp_path: Path) -> None:
+    samples = FILE.replace('interval = "10m"\nscan = "1s"', 'interval = "1s"')
+    path = file_in(tmp_path, [f"2024-03-01 00:00:0{at},{at}" for at in range(9)], header="Time,V")
+    imported(tmp_path, path, mapping=samples + CUP)
+    text = samples.replace("+00:00", "-01:00") + CUP + 'unit = "mph"\n'
+    imported(tmp_path, path, mapping=text, more=["--replace"])
+    assert asked(tmp_path, "SELECT min(time), count(*), max(value) FROM readings") == [
+        (FIRST + HOUR, 9, pytest.approx(8 * 0.44704))
+    ]
 
 
 def test_which_way_a_pyranometer_faces_is_in_its_record(tmp_path: Path) -> None:
