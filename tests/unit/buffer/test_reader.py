@@ -59,6 +59,14 @@ def test_the_log_can_be_given_back_beside_an_open_reader(tmp_path: Path) -> None
     assert busy == 0
 
 
+def test_what_was_removed_before_a_close_is_not_there(tmp_path: Path) -> None:
+    outbox = filled(tmp_path / "outbox.db", batches=1)
+    outbox.remove([1, 2, 5])
+    outbox.close()
+    with OutboxReader(tmp_path / "outbox.db") as reader:
+        assert [number for number, _ in reader.records()] == [3, 4, 6, 7, 8, 9, 10, 11, 12]
+
+
 def test_reads_what_a_killed_writer_left_in_its_log(tmp_path: Path) -> None:
     outbox = filled(tmp_path / "outbox.db")
     for suffix in ("", "-wal"):

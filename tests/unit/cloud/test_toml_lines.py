@@ -12,7 +12,7 @@ from cloud.toml_lines import KeyPath, Lines, Place, Scan, split_key
 TEXT: Final = '''\
 # a mast
 top = 1   # top = 2
-"a b".'c.d' = "x"
+"a b".'c.d' = "x \\" # [y]"
 [gateway] # [[sensor]]
   id = "m"
   where.lat = 1

@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drivers.driver_type import Nameplate
-from drivers.hall_anemometer import (
-    MODELS,
-    TYPE,
-    CupModel,
-    HallAnemometerOptions,
-    cup_model,
-    doubts,
-    fastest_hz,
-)
+from drivers.hall_anemometer import MODELS, TYPE, CupModel, HallAnemometerOptions, cup_model, doubts
 
 
 @pytest.mark.parametrize(
@@ -105,10 +97,3 @@ def test_intervals_that_give_no_gusts_are_warned_of(interval_s: float, warned: b
     assert [concern.key for concern in found] == ([("interval_s",)] if warned else [])
     if warned:
         assert found[0].message.startswith(f"{interval_s:g} s is too long for gusts, means over 3 s")
-
-
-def test_frequencies_at_75_mps() -> None:
-    hz = {model.name: fastest_hz(HallAnemometerOptions(17, model.slope, model.offset)) for model in MODELS}
-    assert round(hz["NRG #40"], 1) == 97.6
-    assert round(hz["Thies First Class"]) == 1619
-    assert max(hz.values()) == hz["Thies First Class"]

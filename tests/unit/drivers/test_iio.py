@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -202,25 +201,6 @@ def test_a_module_loaded_again_gives_another_number_and_the_sensor_is_found_agai
         sensor.read()
     ads1015(kernel, "200", "iio:device1", "2-0048")
     assert sensor.read()[0].raw == pytest.approx(0.6)
-
-
-def test_a_read_that_blocks_holds_no_other_sensor(kernel: Kernel) -> None:
-    device = kernel.add("iio:device0", "bme280", "1-0076", in_humidityrelative_input="50000")
-    (device / "in_temp_input").touch()
-    sensor = kernel.started("bme280", *DHT)
-    (device / "in_temp_input").unlink()
-    # A pipe blocks its reader in the kernel, as a driver does that waits for its sensor.
-    os.mkfifo(device / "in_temp_input")
-    got: list[float] = []
-    thread = threading.Thread(target=lambda: got.extend(one.value for one in sensor.read()))
-    thread.start()
-    with (device / "in_temp_input").open("w") as pipe:
-        # Opened for reading by the other thread, which now waits for what is written here.
-        assert thread.is_alive()
-        assert got == []
-        pipe.write("19000\n")
-    thread.join(10)
-    assert got == [19.0, 50.0]
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,6 @@ def quarantined(folder: Path) -> list[Any]:
         ('7,"5', 7.0, None, "NOT_CSV"),
         ('"7"1,5', None, None, "NOT_CSV"),
         ("x," + "5" * 70_000, None, None, "TOO_LARGE"),
-        ("999,5", None, 5.0, "OUT_OF_RANGE"),
-        ("7,-999", 7.0, None, "OUT_OF_RANGE"),
     ],
 )
 def test_each_channel_stands_for_itself(
@@ -107,14 +105,14 @@ def test_each_channel_stands_for_itself(
 ) -> None:
     path = made(tmp_path, [cells, "7,5", "7,5", cells])
     path.write_bytes(path.read_bytes().replace("\ufffd".encode(), b"\xff"))
-    imported(tmp_path, path, mapping=FILE + CUP + AIR)
-    assert averages(tmp_path, "cup.wind_speed") == [v, 7.0, 7.0, v]
-    assert averages(tmp_path, "air.temperature") == [t, 5.0, 5.0, t]
+    rows = read(path, FILE + CUP + AIR)
+    for at, value, other in ((0, v, 7.0), (1, t, 5.0)):
+        lost = math.nan if value is None else value
+        expected = pytest.approx([lost, other, other, lost], nan_ok=True, abs=0)
+        assert rows.figures[at, "avg"].tolist() == expected
     # At the file's beginning and end too: what is lost counts against recovery.
-    recovery = "SELECT avg(recovery) FROM statistics WHERE channel = 'cup.wind_speed'"
-    assert asked(tmp_path, recovery) == [(1.0 if v is not None else 0.5,)]
-    if reason is not None:
-        assert [row[0] for row in quarantined(tmp_path)] == [reason] * 2
+    assert len(rows.times_us) == 4
+    assert [bad.reason for bad in rows.bad] == ([] if reason is None else [reason] * 2)
 
 
 def test_a_line_cut_off_at_the_files_end_has_no_last_number(
@@ -149,6 +147,15 @@ def test_one_dead_sensor_leaves_the_others_and_is_named(
     out = capsys.readouterr().out
     assert "air.temperature avg is -7999 Cel, not -90 to 60 (T: -7999) in 144 lines" in out
     assert "if it stands for no value, add it to missing" in out
+
+
+def test_another_files_mapping_is_still_refused_by_its_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made(tmp_path, [f"{900 + at},{400 + at}" for at in range(144)])
+    imported(tmp_path, path, mapping=FILE + CUP + AIR, code=1)
+    assert "nothing was imported" in (said := capsys.readouterr().err)
+    assert "(V: 900)" in said
 
 
 def test_more_bad_cells_than_are_kept_are_counted(
@@ -352,6 +359,17 @@ def test_a_mark_that_was_forgotten_is_replaced_by_nothing(tmp_path: Path) -> Non
     assert averages(tmp_path, "high.wind_speed") == [9.0, None, 9.0]
 
 
+def test_samples_are_replaced_too(tmp_path: Path) -> None:
+    samples = FILE.replace('interval = "10m"\nscan = "1s"', 'interval = "1s"')
+    path = file_in(tmp_path, [f"2024-03-01 00:00:0{at},{at}" for at in range(9)], header="Time,V")
+    imported(tmp_path, path, mapping=samples + CUP)
+    text = samples.replace("+00:00", "-01:00") + CUP + 'unit = "mph"\n'
+    imported(tmp_path, path, mapping=text, more=["--replace"])
+    assert asked(tmp_path, "SELECT min(time), count(*), max(value) FROM readings") == [
+        (FIRST + HOUR, 9, pytest.approx(8 * 0.44704))
+    ]
+
+
 def test_which_way_a_pyranometer_faces_is_in_its_record(tmp_path: Path) -> None:
     sun = '\n[[channel]]\nsensor = "{}"\nquantity = "irradiance"\navg = "{}"\n'
     text = (
@@ -415,9 +433,9 @@ def test_an_archive_of_several_files_is_refused(tmp_path: Path, capsys: pytest.C
 )
 def test_stamps_are_wherever_the_logger_puts_them(tmp_path: Path, stamps: str, times: list[str]) -> None:
     text = FILE.replace('"start"', f'"{stamps}"') + CUP
-    imported(tmp_path, file_in(tmp_path, [f"{each},7" for each in times], header="Time,V"), mapping=text)
-    starts = asked(tmp_path, "SELECT interval_start FROM statistics ORDER BY 1")
-    assert starts == [(FIRST,), (FIRST + timedelta(minutes=10),)]
+    rows = read(file_in(tmp_path, [f"{each},7" for each in times], header="Time,V"), text)
+    begin_us = int(FIRST.timestamp()) * 1_000_000
+    assert rows.times_us.tolist() == [begin_us, begin_us + 600_000_000]
 
 
 @pytest.mark.parametrize(("header", "skip"), [(None, 0), ("Time,WS,WS", 1)])

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from cloud.command_line import CommandError
-from cloud.operate.access_file import Access, parse_access, read_access
+from cloud.operate.access_file import Access, read_access
 from cloud.wire.identities import gateway_key
 from gateway.cli import main
 from gateway.config import check, load
-from tests.support.examples import examples
 from tests.support.secured_kafka import make_certificates
 
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "mast-07"}
@@ -178,25 +175,3 @@ def test_any_other_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["init", "--access", str(tmp_path / "a.toml"), "-o", str(tmp_path / "gateway.toml")]) == 1
     assert "is no file of `fieldgate provision gateway`" in capsys.readouterr().err
     assert not (tmp_path / "gateway.toml").exists()
-
-
-WORDS = [
-    "gateway",
-    "servers",
-    "identity_key",
-    "[properties]",
-    "[files]",
-    "sasl.password",
-    " = ",
-    '"x"',
-    "\n",
-    "{",
-    "[",
-]
-
-
-@settings(deadline=None, max_examples=examples(300))
-@given(st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=16).map("".join))
-def test_any_text_is_an_access_or_refused(text: str) -> None:
-    with suppress(CommandError):
-        parse_access(text, "it")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud.wire.bounds import MAX_COUNT, MAX_NUMBER, is_within
+from cloud.wire.bounds import MAX_COUNT, MAX_NUMBER
 from cloud.wire.channel_records import parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import parse_dead_letter, parse_reading
@@ -106,22 +106,6 @@ def test_a_dead_letter_counts_no_more_than_any_file_has() -> None:
     with pytest.raises(InvalidFields):
         parse_dead_letter(json.dumps(LETTER | {"payload_bytes": 1 << 60}).encode())
     assert parse_dead_letter(json.dumps(LETTER).encode()).payload_bytes == 1
-
-
-@pytest.mark.parametrize(
-    ("value", "within"),
-    [
-        (0, True),
-        (None, True),
-        ("x", True),
-        (-MAX_NUMBER, True),
-        (1 << 90, False),
-        (math.nan, False),
-        (math.inf, False),
-    ],
-)
-def test_is_within(value: Any, within: bool) -> None:
-    assert is_within(value) is within
 
 
 def test_what_jobs_do_with_the_largest_stays_a_number() -> None:

@@ -94,6 +94,18 @@ def test_without_a_start_event_time_is_now_and_never_ahead_of_it() -> None:
     assert not clock.wait_until(clock.now_ns() + SECOND_NS)
 
 
+def test_a_configured_place_makes_the_weather() -> None:
+    class Place:
+        latitude: float | None = 60.0
+        longitude: float | None = 10.0
+        elevation_m: float | None = None
+
+    assert Site.of(Place()) == Site(60.0, 10.0, 0.0)
+    assert Site.of(None) == Site()
+    Place.latitude = None
+    assert Site.of(Place()) == Site()
+
+
 @pytest.mark.parametrize("quantity", QUANTITIES.values(), ids=lambda quantity: quantity.name)
 def test_every_quantity_has_a_value_in_its_range_that_changes(quantity: Quantity) -> None:
     sensor = FittedSensor("one", "analog", None, (Channel.of(quantity, "V"),))

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from pymodbus.framer import FramerRTU
 
 from drivers.boards.pi import PiBoard
-from drivers.emulation.parts import EmulatedModbus, crc16
+from drivers.emulation.parts import EmulatedModbus, crc16, respond
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines, open_port, rtu_frames
 from drivers.interface import ByteStream, ChecksumError, ModbusPort, ReadError, SilentError
 from tests.support.modbus_simulator import UNIT, Cable, simulated
@@ -398,3 +398,10 @@ def test_a_line_that_sends_without_end_is_given_up() -> None:
     with pytest.raises(ChecksumError):
         line.read_registers(1, "holding", 0, 1, SHORT_S)
     assert time.monotonic() - begin_s < LONG_S
+
+
+def test_what_the_emulated_device_refuses() -> None:
+    assert respond(bytes.fromhex("06 0000 0001"), {("holding", 0): 1}) == b"\x86\x01"
+    assert respond(bytes.fromhex("03 0001 0001"), {("holding", 0): 1}) == b"\x83\x02"
+    assert respond(bytes.fromhex("02 0000 0009"), {("discrete", 8): 1}) == bytes.fromhex("02 02 0001")
+    assert respond(bytes.fromhex("03 0000 0002"), {("holding", 0): 258}) == bytes.fromhex("03 04 0102 0000")

@@ -611,35 +611,19 @@ per_hour = 2
 def test_records_of_one_alert_have_one_id() -> None:
     events = run(Engine(rules(STOP)), [sample(0, 70), sample(1, 50)])
     (raised, cleared), (command,) = Notifier().records(events, T0 + 5 * S)
-    assert json.loads(raised.to_json()) == {
-        "v": 1,
-        "id": "ceedfa2915824c70d207883008ce2ed3",
-        "rule": "hot",
-        "rule_version": "1",
-        "kind": "threshold",
-        "severity": "critical",
-        "gateway": "mast-07",
-        "channel": "box.temperature",
-        "state": "raised",
-        "raised_at": "2026-05-28T20:27:00.000Z",
-        "cleared_at": None,
-        "reported_at": "2026-05-28T20:27:00.000Z",
-        "value": 70.0,
-        "historical": False,
-        "detail": "box.temperature at 70.0",
-        "command_id": command.id,
-    }
+    assert json.loads(raised.to_json()) == json.loads(
+        '{"v":1,"id":"ceedfa2915824c70d207883008ce2ed3","rule":"hot","rule_version":"1","kind":"threshold",'
+        '"severity":"critical","gateway":"mast-07","channel":"box.temperature","state":"raised",'
+        '"raised_at":"2026-05-28T20:27:00.000Z","cleared_at":null,"reported_at":"2026-05-28T20:27:00.000Z",'
+        f'"value":70.0,"historical":false,"detail":"box.temperature at 70.0","command_id":"{command.id}"}}'
+    )
     assert raised.key == b"mast-07/hot"
     assert (cleared.id, cleared.state, cleared.cleared_us) == (raised.id, "cleared", T0 + S)
-    assert json.loads(command.to_json()) == {
-        "id": command_id(raised.id),
-        "gateway": "mast-07",
-        "target": "heater",
-        "action": "stop",
-        "args": {"reason": "hot"},
-        "issued_at": "2026-05-28T20:27:05.000Z",
-        "expires_at": "2026-05-28T20:37:05.000Z",
-    }
+    assert json.loads(command.to_json()) == json.loads(
+        f'{{"id":"{command_id(raised.id)}","gateway":"mast-07","target":"heater","action":"stop",'
+        '"args":{"reason":"hot"},"issued_at":"2026-05-28T20:27:05.000Z",'
+        '"expires_at":"2026-05-28T20:37:05.000Z"}'
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 3)), max_size=60))
