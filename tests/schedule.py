@@ -23,6 +23,7 @@ _FIRST: Final = (
     "tests/spark/test_job_faults.py",
     "tests/spark/platform/test_secured_kafka.py",
     "tests/integration/test_end_to_end.py",
+    "tests/spark/platform/test_topic_prefix.py",
     "tests/spark/jobs/test_missing.py",
     "tests/spark/jobs/test_jobs.py",
     "tests/spark/jobs/test_records_job.py",

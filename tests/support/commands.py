@@ -18,7 +18,10 @@ def called(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Any command, with its exit code and what it wrote."""
     words, out, errors = list(map(str, arguments)), io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(errors):
-        code = main(words)
+        try:
+            code = main(words)
+        except SystemExit as usage:
+            code = int(usage.code or 0)
     return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
 
 

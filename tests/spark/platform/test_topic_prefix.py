@@ -6,7 +6,6 @@ Both have a gateway ``mast-07``; what one fleet does is nothing to the other.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,11 +16,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from paho.mqtt import publish, subscribe
+from pyspark.sql import SparkSession
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
+from spark_jobs.platform.registry import STREAMING, load
+from spark_jobs.platform.settings import parse_run
 from tests.integration.test_locked_kafka import DEVICES as PLANT
 from tests.spark.platform.test_secured_kafka import RULES
-from tests.spark.programs import QUICK, Program
+from tests.spark.running import run_to_end
+from tests.support.commands import called
 from tests.support.config import changed
 from tests.support.mast import GatewayProcess, run_gateway
 from tests.support.secured_kafka import SecuredBroker
@@ -53,7 +56,7 @@ class Fleet:
 
     def may(self, user: str, *command: str | Path) -> str:
         """What a command prints that goes well by a user's login."""
-        done = fieldgate(*command, "--cloud", self.place / f"{user}.toml")
+        done = called(*command, "--cloud", self.place / f"{user}.toml")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -75,7 +78,7 @@ ssl.ca.location = "{self.broker.certificates / "ca.pem"}"
         mast = self.place / "mast.toml"
         # The broker's login may not have a password yet that its metadata has.
         topics = ("provision", "topics", "--partitions", "1", "-c", mast, "--cloud", self.place / "olga.toml")
-        made = eventually(lambda: fieldgate(*topics), 60, until=lambda done: done.returncode == 0)
+        made = eventually(lambda: called(*topics), 60, until=lambda done: done.returncode == 0)
         assert f"created  {self.prefix}mqtt.wind_speed\n" in made.stdout
         # What a forward's placeholder becomes is known to people alone.
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
@@ -85,7 +88,7 @@ ssl.ca.location = "{self.broker.certificates / "ca.pem"}"
         self.may("olga", *gateway, "-o", self.place / "access.toml")
         cup = f"cup-{self.name}=hall-anemometer:17,slope=0.765,offset=0.35,interval_s=0.2"
         init = ("init", "--access", self.place / "access.toml", "--board", "simulated", "--sensor", cup)
-        assert fieldgate(*init, "-o", self.place / "gateway.toml").returncode == 0
+        assert called(*init, "-o", self.place / "gateway.toml").returncode == 0
 
     def config(self) -> str:
         """The mast's, of its access file, with devices and a command."""
@@ -93,12 +96,12 @@ ssl.ca.location = "{self.broker.certificates / "ca.pem"}"
         text = (self.place / "gateway.toml").read_text()
         return changed(text, ((f"{section}\n", f"{section}\n{key}\n") for section, key in own)) + DEVICES
 
-    def jobs(self) -> None:
+    def jobs(self, spark: SparkSession) -> None:
         """All of Kafka into the fleet's lake."""
-        command = [sys.executable, "-m", "spark_jobs", "run", "ingest", "presence", "alerts", "--once"]
-        command += [*QUICK, "--cloud", str(self.place / "jobs.toml")]
-        with Program(command, self.place / "log") as jobs:
-            assert jobs.ends(600) == 0, jobs.log
+        words = ["ingest", "presence", "alerts", "--once", "--cloud", str(self.place / "jobs.toml")]
+        settings = parse_run(words)
+        for place in " ".join(STREAMING[name] for name in settings.jobs).split():
+            run_to_end(settings, load(place)(spark, settings))
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.may("anna", "query", sql, "--json"))
@@ -154,7 +157,9 @@ def use(fleet: Fleet, mast: GatewayProcess, mosquitto: LocalMosquitto) -> None:
 
 
 @pytest.mark.timeout(1500)
-def test_two_fleets_share_a_kafka_and_nothing_else(broker: SecuredBroker, fleets: list[Fleet]) -> None:
+def test_two_fleets_share_a_kafka_and_nothing_else(
+    spark: SparkSession, broker: SecuredBroker, fleets: list[Fleet]
+) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     with ExitStack() as stack:
         masts: list[GatewayProcess] = []
@@ -172,7 +177,7 @@ def test_two_fleets_share_a_kafka_and_nothing_else(broker: SecuredBroker, fleets
         f"{prefix}fieldgate-{GATEWAY}{which}" for prefix in PREFIXES.values() for which in ("", "-commands")
     }
     for fleet in fleets:
-        fleet.jobs()
+        fleet.jobs(spark)
         (mine,) = json.loads(fleet.may("anna", "status", "--json"))["gateways"]
         assert mine["sampled"] == mine["stored_or_quarantined"] >= 10, mine
         sql = "SELECT count(*) AS n, kafka_topic, channel FROM readings GROUP BY ALL"
