@@ -110,7 +110,8 @@ def kafka_topic(kafka: LocalBroker) -> Callable[..., str]:
         name = unique_name(stem)
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
         admin.create_topics([topic])[name].result(timeout=20)
-        ends = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = {TopicPartition(name, number): latest for number in range(partitions)}
 
         def leads() -> bool:
             """Raises LookupError while the broker does not lead a partition that it has just made."""
