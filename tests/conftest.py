@@ -11,7 +11,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # no __all__
 from confluent_kafka.cimpl import NewTopic
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
@@ -21,7 +22,7 @@ from cloud.local.kafka_broker import LocalBroker
 from cloud.local.process import free_port as choose_port
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.schedule import SparkOnTwo
-from tests.support.servers import unique_name
+from tests.support.servers import eventually, unique_name
 
 # How long an example takes is this machine's affair, busy as it may be: nothing here asserts times.
 _ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -109,6 +110,17 @@ def kafka_topic(kafka: LocalBroker) -> Callable[..., str]:
         name = unique_name(stem)
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
         admin.create_topics([topic])[name].result(timeout=20)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = {TopicPartition(name, number): latest for number in range(partitions)}
+
+        def leads() -> bool:
+            """Raises LookupError while the broker does not lead a partition that it has just made."""
+            try:
+                return all(end.result(20) for end in admin.list_offsets(ends).values())
+            except KafkaException as error:
+                raise LookupError(str(error)) from error
+
+        eventually(leads)
         return name
 
     return create

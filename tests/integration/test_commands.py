@@ -24,10 +24,11 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from spark_jobs.alerting.engine import Engine
 from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.alerting.notifications import Notifier
+from tests.support.commands import called
 from tests.support.config import config_text, cup, dht
 from tests.support.mast import GatewayProcess, records, run_gateway
 from tests.support.rules import rules_of
-from tests.support.servers import eventually, fieldgate, unique_name
+from tests.support.servers import eventually, unique_name
 
 HEATER = {"name": "heater", "pin": 23, "normal": "on"}
 HOT = """
@@ -120,7 +121,7 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
     name = unique_name("mast")
 
     def sent(*arguments: str) -> tuple[int, dict[str, Any]]:
-        done = fieldgate("command", "send", name, "--json", "--bootstrap-servers", provisioned, *arguments)
+        done = called("command", "send", name, "--json", "--bootstrap-servers", provisioned, *arguments)
         assert done.stdout, done.stderr
         result: dict[str, Any] = json.loads(done.stdout)["result"]
         return done.returncode, result
@@ -172,5 +173,5 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
     assert [each.reason for each in found["over"]] == ["EXPIRED"]
     assert {each.reason for each in found["foreign"]} == {"FOREIGN"}
     assert {each.reason for each in found[None]} == {"MALFORMED"}
-    listed = fieldgate("command", "list", name, "--bootstrap-servers", provisioned)
+    listed = called("command", "list", name, "--bootstrap-servers", provisioned)
     assert f"{alerted.id} switch heater: done" in listed.stdout

@@ -13,8 +13,9 @@ import pytest
 from buffer.sqlite_outbox import SqliteOutbox
 from cloud.local.kafka_broker import LocalBroker
 from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.commands import called
 from tests.support.config import config_text, cup, write_config
-from tests.support.servers import fieldgate, unique_name
+from tests.support.servers import unique_name
 
 
 class Misadvertised(LocalBroker):
@@ -49,7 +50,7 @@ def doctor(tmp_path: Path) -> Doctor:
             outbox={key: values[key] for key in ("path", "min_free_disk", "max_bytes")},
         )
         config = write_config(tmp_path, f"{text}{values['more']}")
-        done = fieldgate("doctor", "-c", config, "--json", "--timeout", str(values["timeout"]))
+        done = called("doctor", "-c", config, "--json", "--timeout", str(values["timeout"]))
         findings: dict[str, list[dict[str, Any]]] = {}
         for finding in json.loads(done.stdout)["findings"]:
             findings.setdefault(finding["area"], []).append(finding)

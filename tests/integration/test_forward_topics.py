@@ -19,9 +19,10 @@ from cloud.wire.reading_records import (
 )
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_third_party import headers, send, settled
+from tests.support.commands import called
 from tests.support.config import config_text, dht
 from tests.support.mast import records, run_gateway
-from tests.support.servers import eventually, fieldgate, unique_name
+from tests.support.servers import eventually, unique_name
 
 COUNT = 50
 
@@ -50,7 +51,7 @@ steps = [{ set = { site = "north" } }]
 
 
 def provision(config: Path, kafka: str, *arguments: str) -> list[str]:
-    done = fieldgate("provision", "topics", "-c", str(config), "--bootstrap-servers", kafka, *arguments)
+    done = called("provision", "topics", "-c", str(config), "--bootstrap-servers", kafka, *arguments)
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if not line.startswith("exists")]
 
@@ -172,9 +173,9 @@ def test_a_quantity_of_the_configs_own_has_a_topic_like_any_other(
     name = unique_name("mast")
     quantity = name.replace("-", "_")
     text = config_text(gateway={"id": name}) + OWN.replace("{quantity}", quantity)
-    made = fieldgate("provision", "topics", "--bootstrap-servers", provisioned, "--quantity", quantity)
+    made = called("provision", "topics", "--bootstrap-servers", provisioned, "--quantity", quantity)
     assert f"created  mqtt.{quantity}" in made.stdout.splitlines()
-    wrong = fieldgate("provision", "topics", "--bootstrap-servers", provisioned, "--quantity", "water level")
+    wrong = called("provision", "topics", "--bootstrap-servers", provisioned, "--quantity", "water level")
     assert "water level is no quantity's name" in wrong.stderr
     device = Reading(
         gateway="logger-9", channel=f"x.{quantity}", quantity=quantity, unit="m3",

@@ -19,7 +19,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from gateway.daemon.gateway import EXIT_CODE
 from gateway.forwarding.records import from_bytes
 from tests.support.config import config_text, sensor
-from tests.support.mast import GatewayProcess, published, records, run_gateway
+from tests.support.mast import published, records, run_gateway
 from tests.support.servers import eventually, unique_name
 
 DRIVER = '''
@@ -73,11 +73,6 @@ def packages(tmp_path: Path) -> Path:
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: freezing\nVersion: 1.0\n")
     (facts / "entry_points.txt").write_text("[fieldgate.drivers]\nfreezing = freezing_sensor\n")
     return directory
-
-
-def sampled_everywhere(gateway: GatewayProcess) -> bool:
-    channels = gateway.status_now().get("channels", {})
-    return len(channels) == len(HUNG) + 1
 
 
 def stored(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.commands import called
 from tests.support.config import ID, PLACE, Table, baro, config_text, cup, sensor, write_config
 from tests.support.mast import run_gateway
-from tests.support.servers import eventually, fieldgate
+from tests.support.servers import eventually
 
 
 def mast_config(listen: str, *more: Table) -> str:
@@ -21,7 +22,9 @@ def mast_config(listen: str, *more: Table) -> str:
 
 
 def read(config: Path, *arguments: str, columns: int = 100) -> subprocess.CompletedProcess[str]:
-    return fieldgate("read", "-c", config, *arguments, environment={"COLUMNS": str(columns)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        return called("read", "-c", config, *arguments)
 
 
 def by_channel(done: subprocess.CompletedProcess[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

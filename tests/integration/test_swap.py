@@ -10,9 +10,10 @@ from typing import Any
 
 from gateway.calibration.history import read_history
 from gateway.commands.demo.mosquitto import LocalMosquitto
+from tests.support.commands import called
 from tests.support.config import ID, config_text, cup
 from tests.support.mast import records, run_gateway
-from tests.support.servers import eventually, fieldgate, unique_name
+from tests.support.servers import eventually, unique_name
 
 
 def mast_config(name: str) -> str:
@@ -21,7 +22,7 @@ def mast_config(name: str) -> str:
 
 
 def swap(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return fieldgate("commission", "swap", "-c", config, *arguments, "--yes")
+    return called("commission", "swap", "-c", config, *arguments, "--yes")
 
 
 def swaps(kafka: str, name: str) -> list[dict[str, Any]]:

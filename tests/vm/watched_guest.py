@@ -74,7 +74,7 @@ class Guest:
         self.machine.push(Path(__file__).parent / "wedges" / "fieldgate_wedges.py", "/opt/")
         self.machine.run(_INSTALL)
 
-    def configure(self, *, slow_disk: bool = False, trust: str = "always", interval_s: float = 1) -> None:
+    def configure(self, *, slow_disk: bool = False, trust: str = "always") -> None:
         """A gateway with a new id and outbox, started."""
         self.id = unique_name("watched")
         if slow_disk:
@@ -84,7 +84,7 @@ class Guest:
         outbox = f"{SLOW if slow_disk else '/var/lib/fieldgate'}/{self.id}.db"
         config = guest_config(
             self.id,
-            sensor("fine", "steady", interval_s=interval_s),
+            sensor("fine", "steady", interval_s=1),
             sensor("hangs", "steady", interval_s=1, hangs=True),
             outbox={"path": outbox, "min_free_disk": "8MiB", "max_bytes": "48MiB"},
             clock={"trust": trust},
