@@ -157,14 +157,18 @@ class TomlSource:
                 self.error(path, f"must be a table: [[{name}]]")
         return [each for each in found if isinstance(each[1], dict)]
 
-    def check_names(self, tables: Iterable[tuple[KeyPath, Mapping[str, Any]]]) -> list[str]:
-        """The names of the ``named`` tables; a second one of a name is noted."""
+    def check_names(
+        self, tables: Iterable[tuple[KeyPath, Mapping[str, Any]]], what: str | None = None
+    ) -> list[str]:
+        """The names of tables, those ``named`` or of another kind; a second one of a name is noted."""
         first: dict[str, KeyPath] = {}
         for path, table in tables:
             name, key = table.get("name"), (*path, "name")
             if isinstance(name, str) and (known := first.setdefault(name, key)) != key:
                 there = f"the first: line {self.line(known)}"
-                self.error(key, f"{quote(name)} is a second {self.named}'s name ({there}): give each its own")
+                self.error(
+                    key, f"{quote(name)} is a second {what or self.named}'s name ({there}): give each its own"
+                )
         return list(first)
 
     def _note(

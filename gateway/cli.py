@@ -28,7 +28,7 @@ _NEEDS: Final = {
 
 
 class Command(NamedTuple):
-    """A command's module, empty for the jobs, which are a program of their own.
+    """A command's module, relative to gateway.commands; empty for the jobs, a program of their own.
 
     ``extras`` are those of the installation that it needs.
     """
@@ -50,53 +50,28 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
-    "run": Command("gateway.commands.run", "the daemon on the mast"),
-    "check": Command(
-        "gateway.commands.check", "validate a config file: each problem with file, line and key"
-    ),
-    "read": Command(
-        "gateway.commands.read", "one reading of each sensor: raw, value, quality and its reasons"
-    ),
-    "init": Command("gateway.commands.init", "write a commented config for chosen sensors, to be filled in"),
-    "schema": Command("gateway.commands.schema", "the config's JSON Schema, for editors; --keys: all keys"),
-    "doctor": Command("gateway.commands.doctor.command", "whether this machine is ready for a config"),
-    "support-bundle": Command(
-        "gateway.commands.support.command", "logs, config and findings in one file, without secrets"
-    ),
-    "status": Command(
-        "gateway.commands.status", "what the daemon does; with --lake what became of all readings"
-    ),
-    "phone": Command(
-        "gateway.commands.phone", "open the status page to a phone for an hour: a QR code with its address"
-    ),
-    "provision": Command(
-        "gateway.commands.provision.command", "create what Kafka and Mosquitto need, where it is missing"
-    ),
+    "run": Command(".run", "the daemon on the mast"),
+    "check": Command(".check", "validate a config file: each problem with file, line and key"),
+    "read": Command(".read", "one reading of each sensor: raw, value, quality and its reasons"),
+    "init": Command(".init", "write a commented config for chosen sensors, to be filled in"),
+    "schema": Command(".schema", "the config's JSON Schema, for editors; --keys: all keys"),
+    "doctor": Command(".doctor.command", "whether this machine is ready for a config"),
+    "support-bundle": Command(".support.command", "logs, config and findings in one file, without secrets"),
+    "status": Command(".status", "what the daemon does; with --lake what became of all readings"),
+    "phone": Command(".phone", "open the status page to a phone for an hour: a QR code with its address"),
+    "provision": Command(".provision.command", "create what Kafka and Mosquitto need, where it is missing"),
     "command": Command(
         "cloud.operate.command", "have a gateway switch, read, reload …: send, and list the results"
     ),
-    "calibrations": Command(
-        "gateway.commands.calibrations", "which calibration was in force when, on each channel"
-    ),
-    "outbox": Command(
-        "gateway.commands.outbox.command", "stats, export, import, drain of what waits on this machine"
-    ),
+    "calibrations": Command(".calibrations", "which calibration was in force when, on each channel"),
+    "outbox": Command(".outbox.command", "stats, export, import, drain of what waits on this machine"),
     "commission": Command(
-        "gateway.commands.commissioning.command",
-        "each sensor with the installer; commission swap: another instrument",
+        ".commissioning.command", "each sensor with the installer; commission swap: another instrument"
     ),
-    "commission swap": Command(
-        "gateway.commands.commissioning.swap", "another instrument in a sensor's place"
-    ),
-    "service report": Command(
-        "gateway.commands.self_report", "how the mast is, as an event and a line; each day by a timer"
-    ),
-    "service uplink": Command(
-        "gateway.commands.uplink", "reset the modem or reboot when Kafka has been away for long"
-    ),
-    "service relays": Command(
-        "gateway.commands.actuators", "each relay in its safe state, without the daemon"
-    ),
+    "commission swap": Command(".commissioning.swap", "another instrument in a sensor's place"),
+    "service report": Command(".self_report", "how the mast is, as an event and a line; each day by a timer"),
+    "service uplink": Command(".uplink", "reset the modem or reboot when Kafka has been away for long"),
+    "service relays": Command(".actuators", "each relay in its safe state, without the daemon"),
     "jobs": Command("", "run the Spark jobs: jobs run ingest statistics …", ("spark",)),
     "query": Command("cloud.lake.query", "SQL over the tables of a lake", ("analyst",)),
     "import": Command(
@@ -114,10 +89,8 @@ COMMANDS: Final = {
     ),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
     "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
-    "simulate": Command("gateway.commands.simulate", "the past days of a fleet that never was, into Kafka"),
-    "demo": Command(
-        "gateway.commands.demo.command", "everything on this machine, with a live view", ("spark", "analyst")
-    ),
+    "simulate": Command(".simulate", "the past days of a fleet that never was, into Kafka"),
+    "demo": Command(".demo.command", "everything on this machine, with a live view", ("spark", "analyst")),
 }
 """The commands in the order of ``--help``; those of two words are listed below the first."""
 GROUPS: Final = {"service": "what systemd's units run: report, uplink, relays"}
@@ -211,7 +184,7 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def _module(command: Command) -> ModuleType:
-    return import_module(command.module)
+    return import_module(command.module, "gateway.commands")
 
 
 def _stand_in(packages: Sequence[str]) -> None:
@@ -245,9 +218,10 @@ def _expected() -> tuple[type[Exception], ...]:
     from cloud.errors import CloudError
     from drivers.interface import DriverError
     from gateway.config import ConfigError
+    from gateway.reporting.event_spool import NotSpooled
     from gateway.status.client import NoStatus
 
-    return CommandError, ConfigError, NoStatus, OutboxError, CloudError, DriverError
+    return CommandError, ConfigError, NoStatus, NotSpooled, OutboxError, CloudError, DriverError
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from cloud.wire.channel_records import MAX_LABEL, ChannelRecord, Period, Setting
 from cloud.wire.quantities import Quantity
 from drivers.interface import Channel
 from drivers.registry import driver_type
-from gateway.config.calibration import accuracy_of, expiry_date, range_of
+from gateway.config.calibration import expiry_date, of_channel
 from gateway.config.model import SensorConfig
 
 CALIBRATION_EXPIRED: Final = "CALIBRATION_EXPIRED"
@@ -81,7 +81,8 @@ def _record(gateway: str, sensor: SensorConfig, channel: Channel) -> ChannelReco
     function = {name: float(value) for name, value, _ in options if name in ("slope", "offset")}
     settings = {name: _setting(value) for name, value, _ in options if name not in function}
     chosen = {name: settings[name] for name, _, is_default in options if name in settings and not is_default}
-    accuracy, limits = accuracy_of(sensor, channel.quantity), range_of(sensor, channel.quantity)
+    accuracy = of_channel(sensor.accuracy, channel.quantity)
+    limits = of_channel(sensor.range, channel.quantity)
     own = sensor.own.get(channel.quantity)
     record = ChannelRecord(
         gateway=gateway,

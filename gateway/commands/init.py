@@ -9,7 +9,6 @@ import re
 import sys
 import tempfile
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,26 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
     if target != STDOUT and os.path.lexists(target):
         raise CommandError(f"{target} is there already: nothing written; name another with -o")
     try:
-        if access is not None:
-            if (
-                target == STDOUT
-                or arguments.id not in (None, access.gateway_id)
-                or arguments.kafka is not None
-            ):
-                raise ValueError(
-                    f"{arguments.access} has id and Kafka of {access.gateway_id}, for a file (-o)"
-                )
-            arguments.id, arguments.kafka = access.gateway_id, access.servers
-        answers = given(arguments)
-        if access is not None and (key := access.identity(target.parent)) is not None:
-            answers = _with(answers, "gateway", identity_key=key)
-        if access is not None and access.prefix:
-            answers = _with(answers, "kafka", prefix=access.prefix)
-        text = render(answers)
+        text = render(given(arguments, access))
     except (ValueError, DriverError) as error:
         return fail(error, USAGE)
     problems = problems_of(text)
-    if wrong := _mistakes(problems):
+    errors = [each for each in problems if each.severity == "error"]
+    # What is still to be filled in is no mistake.
+    if wrong := [f"{each.key}: {each.message}" for each in errors if PLACEHOLDER not in each.message]:
         raise CommandError("\n".join((*wrong, "nothing written")))
     if target == STDOUT:
         sys.stdout.write(text)
@@ -98,19 +84,16 @@ def run(arguments: argparse.Namespace) -> int:
             file.write(text)
     except OSError as error:
         raise CommandError(f"{target} can't be written: {error.strerror}") from error
-    for each in problems:
-        if each.severity == "error":
-            print(f"{target}:{each.line}: {each.key}: is still to be filled in")
+    for each in errors:
+        print(f"{target}:{each.line}: {each.key}: is still to be filled in")
     print(f"wrote {target}; whether it is right: fieldgate check -c {target}")
     return OK
 
 
 def install(access: Access, directory: Path) -> list[Path]:
     """Write an access's files, for root and the service's group; their paths. Raises CommandError."""
-    root = os.geteuid() == 0
     try:
-        group = directory.stat().st_gid if root else os.getegid()
-        ownership = Ownership(os.geteuid(), group, 0o640 if root else 0o600)
+        ownership = Ownership.for_service(directory)
         places = {directory / PLACES[name]: content for name, content in access.files.items()}
         if access.identity_key is not None:
             places[directory / IDENTITY] = access.identity_key
@@ -152,19 +135,26 @@ def renew(access: Access, config: Path) -> list[Path]:
     return install(access, config.parent)
 
 
-def given(arguments: argparse.Namespace) -> Answers:
-    """The answers of the command line. Raises ValueError, DriverError."""
-    keys = {
+def given(arguments: argparse.Namespace, access: Access | None) -> Answers:
+    """The answers of the command line, and of an access file. Raises ValueError, DriverError."""
+    keys: dict[str, dict[str, Any]] = {
         "gateway": {"latitude": arguments.latitude, "longitude": arguments.longitude},
         "site": {"name": arguments.site, "utc_offset": arguments.utc_offset},
         "kafka": {"bootstrap_servers": arguments.kafka},
     }
+    gateway_id, target = arguments.id, arguments.output
+    if access is not None:
+        if target == STDOUT or gateway_id not in (None, access.gateway_id) or arguments.kafka is not None:
+            raise ValueError(f"{arguments.access} has id and Kafka of {access.gateway_id}, for a file (-o)")
+        gateway_id = access.gateway_id
+        keys["gateway"]["identity_key"] = access.identity(target.parent)
+        keys["kafka"] = {"bootstrap_servers": access.servers, "prefix": access.prefix or None}
     by_section = {
         section: {key: value for key, value in of_section.items() if value is not None}
         for section, of_section in keys.items()
     }
     sensors = [wanted(text) for text in arguments.sensors]
-    return Answers(arguments.id or PLACEHOLDER, arguments.board, sensors, by_section)
+    return Answers(gateway_id or PLACEHOLDER, arguments.board, sensors, by_section)
 
 
 def wanted(text: str) -> Wanted:
@@ -187,19 +177,6 @@ def wanted(text: str) -> Wanted:
             raise ValueError(f"{text!r}: {driver} has no key {key!r}; {hint}")
         keys[key] = value
     return Wanted(name, driver, keys)
-
-
-def _with(answers: Answers, section: str, **keys: object) -> Answers:
-    return replace(answers, given={**answers.given, section: {**answers.given.get(section, {}), **keys}})
-
-
-def _mistakes(problems: tuple[Problem, ...]) -> list[str]:
-    """What is wrong beyond what is still to be filled in."""
-    return [
-        f"{each.key}: {each.message}"
-        for each in problems
-        if each.severity == "error" and PLACEHOLDER not in each.message
-    ]
 
 
 def problems_of(text: str) -> tuple[Problem, ...]:

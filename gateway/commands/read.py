@@ -10,7 +10,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import Final, Literal, NamedTuple
@@ -125,17 +125,13 @@ def _rows_of_daemon(
 
 
 def _rows_of_board(config: Config, sensors: Sequence[SensorConfig], timeout_s: float) -> list[Row]:
-    board = open_fitted_board(config)
-    try:
-        reader = OneShotRead(config.gateway.id, sensors, board)
-        rows = []
-        for result in reader.run(timeout_s):
+    rows = []
+    with closing(open_fitted_board(config)) as board:
+        for result in OneShotRead(config.gateway.id, sensors, board).run(timeout_s):
             rows += [row_of_reading(reading, result.sensor, result.trouble) for reading in result.readings]
             if not result.readings:
                 rows.append(row_without_reading(result.sensor, result.trouble))
-        return rows
-    finally:
-        board.close()
+    return rows
 
 
 def _follow(config: Config, sensors: Sequence[SensorConfig], seconds: float | None, *, as_json: bool) -> None:
@@ -167,16 +163,13 @@ def open_source(config: Config, sensors: Sequence[SensorConfig]) -> Iterator[Sou
         yield Source("daemon", lambda: _daemons(config, sensors, shown))
         return
     queue: SimpleQueue[tuple[Reading, str]] = SimpleQueue()
-    board = open_fitted_board(config)
-    try:
+    with closing(open_fitted_board(config)) as board:
         read = OneShotRead(config.gateway.id, sensors, board, _PERIOD_S, lambda *reading: queue.put(reading))
         read.start()
         try:
             yield Source("board", lambda: _boards(queue, read.troubles))
         finally:
             read.stop()
-    finally:
-        board.close()
 
 
 def _daemons(config: Config, sensors: Sequence[SensorConfig], shown: dict[str, tuple[str, int]]) -> list[Row]:

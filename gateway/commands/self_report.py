@@ -19,7 +19,7 @@ import msgspec
 
 from cloud.command_line import OK, add_config, fail
 from gateway.config import Config, load
-from gateway.reporting.event_spool import NotSpooled, spool_event
+from gateway.reporting.event_spool import spool_event
 from gateway.status.client import NoStatus, fetch
 from gateway.status.status import Status
 from gateway.system.atomic_file import read_state, write_atomic
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Reports once. Raises ConfigError."""
+    """Reports once. Raises ConfigError, NotSpooled."""
     config = load(arguments.config, at_work=False)
     if arguments.upgrade is not None:
         before, after = arguments.upgrade
@@ -72,21 +72,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report_upgrade(config: Config, before: str, after: str, reverted: str | None, gap_s: float | None) -> int:
-    """Leaves the event that a new version runs, or has given way to the one before; returns the exit code."""
+    """Leaves the event that a new version runs, or has given way to the one before. Raises NotSpooled."""
     fields: dict[str, Any] = {"from": before, "to": after}
     if reverted is not None:
         fields["reason"] = reverted
     if gap_s is not None:
         fields["gap_s"] = gap_s
-    try:
-        spool_event(config.outbox.path, "upgraded" if reverted is None else "upgrade-reverted", fields)
-    except NotSpooled as error:
-        return fail(error)
+    spool_event(config.outbox.path, "upgraded" if reverted is None else "upgrade-reverted", fields)
     return OK
 
 
 def make_report(config: Config, fetch_status: Callable[[str], Status]) -> int:
-    """Reports once; returns the exit code. ``fetch_status`` raises NoStatus."""
+    """Reports once; returns the exit code. ``fetch_status`` raises NoStatus. Raises NotSpooled."""
     path = config.outbox.path.with_name(config.outbox.path.name + ".report")
     totals: Totals | None = None
     try:
@@ -101,8 +98,6 @@ def make_report(config: Config, fetch_status: Callable[[str], Status]) -> int:
         spool_event(config.outbox.path, EVENT, fields)
         if totals is not None:
             write_atomic(path, msgspec.json.encode(totals))
-    except NotSpooled as error:
-        return fail(error)
     except OSError as error:
         return fail(f"{path}: {error.strerror}")
     return OK

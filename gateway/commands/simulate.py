@@ -22,7 +22,7 @@ from cloud.wire.channel_records import Period as InForce
 from cloud.wire.fields import format_time
 from cloud.wire.reading_records import STATUS_TOPIC, encode_reading, reading_key, reading_topic
 from cloud.wire.run_records import Unfinished
-from cloud.wire.site_records import SITES_TOPIC, SiteRecord, encode_site
+from cloud.wire.site_records import SiteRecord
 from cloud.wire.status_records import OFFLINE, ONLINE, StatusRecord, encode_status, status_key
 from drivers.emulation.environment import Site
 from drivers.emulation.stepped_clock import SteppedClock
@@ -122,14 +122,6 @@ _LOST_AT_MOST_S: Final = 1.0
 _READ_ERROR: Final = "READ_ERROR"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a simulated mast stands, and the seed of its own small weather."""
-
-    site: SiteRecord
-    local_seed: int
-
-
 class _Sensor:
     """A sensor's channels in one run."""
 
@@ -142,22 +134,27 @@ class _Sensor:
 
 
 class SimulatedMast:
-    """A mast and what it has in its outbox. One thread uses it; periods come in order."""
+    """A mast and what it has in its outbox. One thread uses it; periods come in order.
 
-    def __init__(self, config: Config, place: Place, story: Story, seed: int, period_s: int) -> None:
+    ``seed`` is that of the weather, ``local_seed`` that of the mast's own part in it.
+    """
+
+    def __init__(
+        self, config: Config, site: SiteRecord, story: Story, seed: int, local_seed: int, period_s: int
+    ) -> None:
         sensors = tuple(replace(each, interval_s=float(period_s)) for each in config.sensors)
         self._config = replace(config, sensors=sensors)
         self._gateway = config.gateway.id
-        self._place, self._story = place, story
+        self._site, self._story = site, story
         self._period_s = period_s
-        site = Site(place.site.latitude, place.site.longitude, place.site.elevation_m or 0.0)
+        place = Site(site.latitude, site.longitude, site.elevation_m or 0.0)
         fitted = [
             FittedSensor(each.name, each.driver, each.options, each.channels, each.height_m)
             for each in sensors
         ]
-        weather = Weather(seed, site, place.local_seed)
+        weather = Weather(seed, place, local_seed)
         self._weather = SimulatedEnvironment(weather, 0, fitted)
-        self._chance = random.Random(place.local_seed)  # noqa: S311 - no secret
+        self._chance = random.Random(local_seed)  # noqa: S311 - no secret
         self._runs = list(story.runs)
         self._unfinished: tuple[Unfinished, ...] = ()
         self._previous: str | None = None
@@ -166,7 +163,7 @@ class SimulatedMast:
 
     def begin(self) -> Iterator[Record]:
         """What is known of the mast before its first reading."""
-        yield Record(SITES_TOPIC, self._place.site.key, encode_site(self._place.site), ())
+        yield kafka_record(self._site)
         since_us = self._story.runs[0].begin_s * 1_000_000
         for record in channel_records(self._config):
             yield kafka_record(replace(record, revision=1, in_force=True, periods=(InForce(since_us),)))
@@ -182,13 +179,10 @@ class SimulatedMast:
             self._waiting += self._ended(self._runs.pop(0), end_s)
         if self._story.is_offline(end_s):
             return []
-        return self._leaving()
+        return self.leave()
 
-    def end(self) -> list[Record]:
-        """What is left once the uplink is back for good."""
-        return self._leaving()
-
-    def _leaving(self) -> list[Record]:
+    def leave(self) -> list[Record]:
+        """What waits: all of it leaves once the uplink is there."""
         leaving, self._waiting = self._waiting, []
         return leaving
 
@@ -257,19 +251,16 @@ class SimulatedMast:
         return Measurement(channel.quantity, round(value, 4), round(raw, 4))
 
 
-def _clock() -> SteppedClock:
-    """One that stands still: each period says its time."""
-    return SteppedClock(0, None, 1.0, lambda *_: None)
-
-
 class _Run:
     """One run of a mast: its sensors, numbers and records."""
 
     def __init__(self, config: Config, run: Run, before: Predecessors, period_s: int) -> None:
         gateway = config.gateway.id
         self._sequences = Sequences(run.id)
+        # It stands still: each period has its time.
+        clock = SteppedClock(0, None, 1.0, lambda *_: None)
         context = RunContext(
-            gateway, run.id, _clock(), self._sequences, lambda *_: None, boot=run.id, extra=config.gateway.set
+            gateway, run.id, clock, self._sequences, lambda *_: None, boot=run.id, extra=config.gateway.set
         )
         started = format_time(run.begin_s * 1_000_000)
         self._ledger = RunLedger(gateway, run.id, run.id, before, started)
@@ -310,7 +301,7 @@ class Fleet:
             for mast in self._masts:
                 yield 1, mast.period(begin_s)
         for mast in self._masts:
-            yield 0, mast.end()
+            yield 0, mast.leave()
 
 
 def _mast(config: Config, gateway: str, seed: int, times: range) -> SimulatedMast:
@@ -332,7 +323,7 @@ def _mast(config: Config, gateway: str, seed: int, times: range) -> SimulatedMas
     )
     own = replace(config, gateway=replace(config.gateway, id=gateway), sensors=sensors)
     story = tell(seed, gateway, [each.name for each in config.sensors], times.start, times.stop)
-    return SimulatedMast(own, Place(site, chance.getrandbits(32)), story, seed, times.step)
+    return SimulatedMast(own, site, story, seed, chance.getrandbits(32), times.step)
 
 
 def _at(sensor: SensorConfig, elevation_m: float) -> SensorConfig:

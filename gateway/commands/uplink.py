@@ -109,10 +109,8 @@ _COMMAND_TIMEOUT_S: Final = 120.0
 STATE_PATH: Final = Path("/var/lib/fieldgate-uplink/state.json")
 REBOOT: Final = ("/usr/bin/systemctl", "reboot")
 
-
-def execute(command: Sequence[str]) -> None:
-    """Run a command to its end, at most two minutes. Raises OSError, subprocess.SubprocessError."""
-    subprocess.run(command, check=True, timeout=_COMMAND_TIMEOUT_S, stdin=subprocess.DEVNULL)
+execute: Final = partial(subprocess.run, check=True, timeout=_COMMAND_TIMEOUT_S, stdin=subprocess.DEVNULL)
+"""Runs a command to its end, at most two minutes. Raises OSError, subprocess.SubprocessError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ class Machine:
     boot: Callable[[], str] = boot_id
     boot_s: Callable[[], float] = lambda: since_boot_ns() / 1e9
     status: Callable[[str], Status] = fetch
-    execute: Callable[[Sequence[str]], None] = execute
+    execute: Callable[[Sequence[str]], object] = execute
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,7 +145,11 @@ def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run:
     if config.uplink.reset_after_h is None and config.uplink.reboot_after_h is None:
         print("neither uplink.reset_after_h nor uplink.reboot_after_h is set: nothing to do")
         return OK
-    status, why = _status(machine, config)
+    status: Status | None = None
+    try:
+        status = machine.status(config.status.listen)
+    except NoStatus as error:
+        print(f"nothing is counted: {error}")
     before = read_state(state_path, partial(msgspec.convert, type=State), State())
     confirmed_ago_s = None if status is None else status.kafka_confirmed_ago_s
     seen = Seen(machine.boot(), machine.boot_s(), status is not None, confirmed_ago_s)
@@ -156,9 +158,7 @@ def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run:
         # They would be lost, and a reboot mends no card.
         sys.stderr.write("no reboot: readings are in memory only, because the outbox's disk fails\n")
         after, action = replace(after, reboots=before.reboots, reboot_at_s=before.reboot_at_s), None
-    if status is None:
-        print(f"nothing is counted: {why}")
-    else:
+    if status is not None:
         done = f"{after.resets} resets, {after.reboots} reboots"
         now = f"; now: {action}" if action else ""
         print(f"Kafka away for {after.away_s / 3600:.1f} h; in this outage {done}{now}", flush=True)
@@ -170,16 +170,6 @@ def check_uplink(config: Config, state_path: Path, machine: Machine, *, dry_run:
         # Not stored, it would be done again at each check.
         return fail(f"nothing is done: {state_path} can't be written: {error.strerror}")
     return OK if action is None else _act(action, config, after, machine)
-
-
-def _status(machine: Machine, config: Config) -> tuple[Status | None, str]:
-    """The daemon's status, or None and the reason."""
-    if not config.status.enabled:
-        return None, "status.listen is \"\": the daemon's status can't be fetched"
-    try:
-        return machine.status(config.status.listen), ""
-    except NoStatus as error:
-        return None, str(error)
 
 
 def _act(action: Action, config: Config, state: State, machine: Machine) -> int:

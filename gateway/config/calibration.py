@@ -5,7 +5,7 @@ from __future__ import annotations
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from cloud.toml_problems import KeyPath, quote, unknown_key
 from cloud.wire.bounds import FIRST_YEAR, LAST_YEAR, is_day
@@ -14,7 +14,8 @@ from drivers.interface import Channel
 from drivers.registry import driver_type
 from gateway.config.model import BoardConfig, SensorCommon, SensorConfig
 from gateway.config.source import Source
-from gateway.config.values import Accuracy
+
+_T = TypeVar("_T")
 
 _SOON_DAYS: Final = 60
 # Before that the machine's clock was never set, and it can't judge a date.
@@ -28,15 +29,8 @@ def today() -> date | None:
     return day if day >= _CLOCK_WAS_SET else None
 
 
-def accuracy_of(sensor: SensorCommon, quantity: str) -> Accuracy | None:
-    """A channel's accuracy in the config, or None."""
-    given = sensor.accuracy
-    return given.get(quantity) if isinstance(given, Mapping) else given
-
-
-def range_of(sensor: SensorCommon, quantity: str) -> tuple[float, float] | None:
-    """A channel's range in the config, or None."""
-    given = sensor.range
+def of_channel(given: _T | Mapping[str, _T] | None, quantity: str) -> _T | None:
+    """A channel's accuracy or range, as its sensor's key has it for one channel or for each by quantity."""
     return given.get(quantity) if isinstance(given, Mapping) else given
 
 
@@ -153,7 +147,8 @@ def check_datasheet(source: Source, sensors: Sequence[tuple[KeyPath, SensorConfi
         # A certificate is of this instrument, the datasheet of all.
         measured = sensor.certificate is not None or sensor.lab is not None
         for channel in sensor.channels:
-            accuracy, limits = accuracy_of(sensor, channel.quantity), range_of(sensor, channel.quantity)
+            accuracy = of_channel(sensor.accuracy, channel.quantity)
+            limits = of_channel(sensor.range, channel.quantity)
             lower, upper, unit = channel.lower, channel.upper, channel.unit
             if accuracy is not None and channel.accuracy is not None and not measured:
                 largest = max(abs(lower), abs(upper))

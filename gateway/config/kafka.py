@@ -60,7 +60,7 @@ def prepare(source: Source, raw: dict[str, Any]) -> None:
     """Flatten ``properties``, so that dotted and quoted keys are equal."""
     _check_format(source, raw)
     properties = raw.get("properties")
-    if isinstance(properties, dict):
+    if isinstance(properties, dict) and properties:
         raw["properties"] = _flatten(source, properties)
 
 
@@ -87,6 +87,9 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
     The daemon starts with any error here: sampling and the outbox don't depend on the uplink's settings. What
     is wrong stays in, so that no producer is made with half of what was meant.
     """
+    # Imported here: it loads librdkafka, and most configs have no properties.
+    from cloud.kafka.cluster_check import NAMES_A_FILE, property_problem
+
     flat: dict[str, str] = {}
     refused: list[KeyPath] = []
     absent, files = False, True
@@ -109,11 +112,11 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
             if secret is not None:
                 flat[name] = secret
             absent = absent or secret is None
-            if _property_problem(name, secret or "x") is not None:
+            if property_problem(name, secret or "x") is not None:
                 refuse(path, f"is no property of librdkafka that takes this: {quote(name)}")
         elif isinstance(value, str | int | float):
             flat[name] = str(value).lower() if isinstance(value, bool) else str(value)
-            problem = _property_problem(name, flat[name])
+            problem = property_problem(name, flat[name])
             if problem is not None and problem.startswith(_UNKNOWN):
                 refuse(path, f"is no property of librdkafka: {quote(name)}", nearest(name, _OFTEN_USED))
             elif problem is not None:
@@ -121,8 +124,8 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
                 refuse(path, shown)
             elif is_secret(name):
                 source.warn_of_readers(path, source.path)
-            else:
-                files = _opens(source, path, name, flat[name]) and files
+            elif name.endswith(NAMES_A_FILE) and flat[name] not in ("", "probe"):
+                files = opens(source, path, Path(flat[name])) and files
         else:
             given = "what stands there" if is_secret(name) else quote(value)
             refuse(path, f"must be a string, a number, true or false, not {given}")
@@ -142,15 +145,6 @@ def _flatten(source: Source, properties: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-def _opens(source: Source, path: KeyPath, name: str, value: str) -> bool:
-    """Whether a file that a property names can be opened here; a problem where the service couldn't."""
-    from cloud.kafka.cluster_check import NAMES_A_FILE
-
-    if not name.endswith(NAMES_A_FILE) or value in ("", "probe"):
-        return True
-    return opens(source, path, Path(value))
-
-
 def _together_problem(source: Source, properties: Mapping[str, str], *, files: bool) -> str | None:
     from cloud.kafka.cluster_check import together_problem
     from cloud.kafka.librdkafka import METERED_PROPERTIES
@@ -161,13 +155,6 @@ def _together_problem(source: Source, properties: Mapping[str, str], *, files: b
         # Stored readings have a producer of their own.
         problem = together_problem({**METERED_PROPERTIES, **properties})
     return problem
-
-
-def _property_problem(name: str, value: str) -> str | None:
-    # Imported here: it loads librdkafka, and most configs have no properties.
-    from cloud.kafka.cluster_check import property_problem
-
-    return property_problem(name, value)
 
 
 def topic_problem(template: str, readings: str, *, raw: bool) -> str | None:

@@ -29,7 +29,7 @@ from gateway.config.quality import read_sections
 from gateway.config.quantities import read_quantities
 from gateway.config.sensors import read_sensors
 from gateway.config.source import Source
-from gateway.config.values import host_and_port, is_loopback
+from gateway.config.values import is_loopback
 from gateway.config.wiring import check_emulated, check_faults, check_header, check_replay, read_board
 
 _T = TypeVar("_T")
@@ -232,14 +232,8 @@ def _set_trust(on_pi: bool, _source: Source, raw: dict[str, Any]) -> None:
     raw.setdefault("trust", "kernel" if on_pi else "always")
 
 
-def _read_token(source: Source, raw: dict[str, Any]) -> None:
-    token = "token" in raw
-    resolve(source, ("status", "token"), raw)
-    try:
-        host = host_and_port(raw.get("listen", StatusConfig().listen))[0]
-    except (AttributeError, ValueError):
-        return
-    if not token and not is_loopback(host):
+def _check_token(source: Source, given: StatusConfig) -> None:
+    if given.address and not is_loopback(given.address[0]) and "token" not in source.raw.get("status", ()):
         source.warn(
             ("status", "listen"), "other machines see nothing of it without status.token, but for /healthz"
         )
@@ -251,12 +245,13 @@ _PREPARE: Final[Mapping[str, _Prepare]] = {
     "mqtt": _read_password,
     "kafka": kafka.prepare,
     "uplink": _check_uplink,
-    "status": _read_token,
+    "status": lambda source, raw: resolve(source, ("status", "token"), raw),
 }
 """What is done with a section's raw keys before it is validated."""
 _CHECKS: Final[Mapping[str, Callable[[Source, Any], None]]] = {
     "kafka": _check_registry,
     "outbox": _check_outbox,
+    "status": _check_token,
     "http": check_http,
     "mqtt_proxy": check_mqtt_proxy,
 }

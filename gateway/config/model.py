@@ -27,6 +27,7 @@ from gateway.config.bridges.model import (
     DownlinkConfig,
     ForwardConfig,
     HttpConfig,
+    Listening,
     MqttProxyConfig,
     Values,
     new_fields,
@@ -213,7 +214,7 @@ class ClockConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusConfig:
+class StatusConfig(Listening):
     """The status page; without a token other machines are refused."""
 
     listen: Annotated[
@@ -222,21 +223,6 @@ class StatusConfig:
     token: Annotated[
         Token | None, Meaning("what other machines need to see it; { credential = … } or { file = … }")
     ] = field(default=None, repr=False)
-
-    @property
-    def enabled(self) -> bool:
-        """False: no status page."""
-        return self.listen != ""
-
-    @property
-    def host(self) -> str:
-        """The address it listens at; empty where there is no page."""
-        return values.host_and_port(self.listen)[0] if self.enabled else ""
-
-    @property
-    def port(self) -> int:
-        """The port it listens at; 0 picks a free one."""
-        return values.host_and_port(self.listen)[1] if self.enabled else 0
 
 
 SECTIONS: Final[Mapping[str, type[Any]]] = {

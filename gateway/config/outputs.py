@@ -145,18 +145,10 @@ NO_COMMANDS: Final = CommandsConfig()
 
 def read_actuators(source: Source) -> tuple[ActuatorConfig, ...]:
     """The actuators as far as they could be read."""
-    first: dict[str, KeyPath] = {}
-    found = []
-    for path, raw in source.tables("actuator"):
-        given = source.model(ActuatorConfig, raw, path)
-        if given is None:
-            continue
-        key = (*path, "name")
-        if (known := first.setdefault(given.name, key)) != key:
-            there = f"the first: line {source.line(known)}"
-            source.error(key, f"{quote(given.name)} is a second actuator's name ({there}): give each its own")
-        found.append(given)
-    return tuple(found)
+    tables = source.tables("actuator")
+    source.check_names(tables, "actuator")
+    found = (source.model(ActuatorConfig, raw, path) for path, raw in tables)
+    return tuple(each for each in found if each is not None)
 
 
 def read_interlocks(

@@ -79,9 +79,6 @@ def check_replay(source: Source, board: BoardConfig, sensors: Sequence[SensorCon
         for name in unused:
             source.warn(("board", "columns", name), "no sensor has this channel; the column isn't used")
     if not missing and file.is_file():
-        # Other boards don't load it.
-        from drivers.boards.replay import check_header as check_columns, columns_of
-
         used = {name: column for name, column in columns_of(options).items() if name not in unused}
         try:
             check_columns(file, options, used)

@@ -15,72 +15,47 @@ if TYPE_CHECKING:
     from gateway.devices.mqtt_server import MqttServer
 
 
-class HttpInput:
-    """The server at the address that is configured, if any. Owned by the main thread."""
+class HttpInput(Listener[HttpConfig, "HttpServer"]):
+    """Readings that devices post. Owned by the main thread."""
 
     def __init__(self, open_: Callable[[HttpConfig, Counter[str]], HttpServer | None]) -> None:
         self._counts: Counter[str] = Counter()
-        self._listener = Listener(lambda config: open_(config, self._counts), NO_HTTP)
+        super().__init__(lambda config: open_(config, self._counts), NO_HTTP)
 
     @property
     def status(self) -> HttpStatus:
         """Where it listens, and what has come."""
-        server, counts = self._listener.server, self._counts
-        return HttpStatus(
-            port=None if server is None else server.server_port,
-            requests=counts["requests"],
-            readings=counts["readings"],
-            refused=counts["refused"],
-            unauthorized=counts["unauthorized"],
-            pressure=counts["pressure"],
-        )
-
-    def listen(self, config: HttpConfig) -> None:
-        """Answer there from now on. Raises OSError; then everything stays as it is."""
-        self._listener.listen(config)
-
-    def stop(self) -> None:
-        """End and give the port back."""
-        self._listener.stop()
+        server, counts = self.server, self._counts
+        names = ("requests", "readings", "refused", "unauthorized", "pressure")
+        port = None if server is None else server.server_port
+        return HttpStatus(port=port, **{name: counts[name] for name in names})
 
 
-class MqttProxy:
-    """The server at the address that is configured, if any. Owned by the main thread."""
+class MqttProxy(Listener[MqttProxyConfig, "MqttServer"]):
+    """Messages that devices publish by MQTT. Owned by the main thread."""
 
     def __init__(self, open_: Callable[[MqttProxyConfig, Counter[str]], MqttServer | None]) -> None:
         self._counts: Counter[str] = Counter()
-        self._listener = Listener(lambda config: open_(config, self._counts), NO_PROXY)
+        super().__init__(lambda config: open_(config, self._counts), NO_PROXY)
 
     @property
     def status(self) -> MqttProxyStatus:
         """Where it listens, who is connected, and what has come."""
-        server, counts = self._listener.server, self._counts.copy()
+        server, counts = self.server, self._counts.copy()
+        names = ("connects", "messages", "acknowledged", "repeats")
+        refusals = ("unauthorized", "pressure", "subscriptions_refused")
         return MqttProxyStatus(
             port=None if server is None else server.server_port,
             clients=0 if server is None else server.clients,
-            connects=counts["connects"],
-            messages=counts["messages"],
-            acknowledged=counts["acknowledged"],
-            repeats=counts["repeats"],
-            unauthorized=counts["unauthorized"],
-            pressure=counts["pressure"],
-            subscriptions_refused=counts["subscriptions_refused"],
             refused={
                 name.removeprefix("refused "): count
                 for name, count in sorted(counts.items())
                 if name.startswith("refused ")
             },
+            **{name: counts[name] for name in (*names, *refusals)},
         )
-
-    def listen(self, config: MqttProxyConfig) -> None:
-        """Answer there from now on. Raises OSError; then everything stays as it is."""
-        self._listener.listen(config)
 
     def take_no_more(self) -> None:
         """Accept nothing any more."""
-        if self._listener.server is not None:
-            self._listener.server.take_no_more()
-
-    def stop(self) -> None:
-        """Send what is due and end."""
-        self._listener.stop()
+        if self.server is not None:
+            self.server.take_no_more()

@@ -8,7 +8,6 @@ dies before announces it again, with the same ``id``.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -53,7 +52,7 @@ def spool_event(outbox: Path, event: str, fields: Mapping[str, Any]) -> Path:
     try:
         with as_owner_of(outbox.parent):
             directory.mkdir(0o750, exist_ok=True)
-            write_atomic(path, content, Ownership(os.geteuid(), os.getegid(), 0o640))
+            write_atomic(path, content, Ownership.own(0o640))
     except OSError as error:
         raise NotSpooled(
             f"the event can't be left for the daemon in {directory}: {error.strerror}"

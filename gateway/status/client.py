@@ -11,10 +11,10 @@ import msgspec
 
 from buffer.reader import user_of
 from cloud.toml_problems import unreadable
-from gateway.config import Config
+from gateway.config import Config, StatusConfig
 from gateway.status.status import Status
 
-DEFAULT_LISTEN: Final = "127.0.0.1:8321"
+DEFAULT_LISTEN: Final = StatusConfig().listen
 _TIMEOUT_S: Final = 3.0
 _MAX_RESPONSE_BYTES: Final = 8 << 20
 
@@ -25,6 +25,8 @@ class NoStatus(Exception):
 
 def fetch(listen: str) -> Status:
     """Returns the status of the daemon that listens on ``host:port``. Raises NoStatus."""
+    if not listen:
+        raise NoStatus("the status page is off: set [status] listen")
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit():
         raise NoStatus(f"status.listen {listen!r} is not HOST:PORT")
@@ -81,16 +83,14 @@ def daemon_of(config: Config) -> int | None:
 
 def daemon_status(config: Config) -> Status | None:
     """Returns the status of this gateway's daemon, None where none runs. Raises NoStatus without response."""
-    reason = "its status page is off: set [status] listen"
-    if config.status.enabled:
-        try:
-            status = fetch(config.status.listen)
-        except NoStatus as error:
-            reason = str(error)
-        else:
-            if status.gateway == config.gateway.id:
-                return status
-            reason = f"{config.status.listen} answers for gateway {status.gateway!r}"
+    try:
+        status = fetch(config.status.listen)
+    except NoStatus as error:
+        reason = str(error)
+    else:
+        if status.gateway == config.gateway.id:
+            return status
+        reason = f"{config.status.listen} answers for gateway {status.gateway!r}"
     try:
         process = daemon_of(config)
     except PermissionError as error:

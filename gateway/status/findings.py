@@ -12,7 +12,7 @@ from cloud.values import duration_text
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, SYNCED
 from gateway.config import Config
 from gateway.config.outputs import condition
-from gateway.status.status import UNSURE, DownlinkStatus, Finding, Status
+from gateway.status.status import UNSURE, Finding, Status
 
 RESTART: Final = "sudo systemctl restart fieldgate"
 RELOAD: Final = "sudo systemctl reload fieldgate"
@@ -252,10 +252,7 @@ def _downlinks(status: Status) -> Iterable[Finding]:
     if status.downlinks.problem is not None:
         yield Finding("downlink", "error", f"can't be read: {status.downlinks.problem}")
     for topic, each in status.downlinks.topics.items():
-        yield Finding("downlink", "warning" if each.refused else "ok", f"{topic}: {_counted(each)}")
-
-
-def _counted(each: DownlinkStatus) -> str:
-    waiting = "?" if each.lag is None else each.lag
-    refused = f", refused {counts_text(each.refused)}" if each.refused else ""
-    return f"received {each.received}, published {each.published}, waiting {waiting}{refused}"
+        waiting = "?" if each.lag is None else each.lag
+        refused = f", refused {counts_text(each.refused)}" if each.refused else ""
+        found = f"{topic}: received {each.received}, published {each.published}, waiting {waiting}{refused}"
+        yield Finding("downlink", "warning" if each.refused else "ok", found)

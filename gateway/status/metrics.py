@@ -45,11 +45,17 @@ _GAUGES: Final = {
     ),
     "samplers_abandoned": ("fieldgate_samplers_abandoned", "Samplers abandoned because their driver hangs."),
     "uptime_s": ("fieldgate_uptime_seconds", "Time since the daemon's start in seconds."),
+    "mqtt_connected": ("fieldgate_broker_connected", "1 while connected to the broker."),
+    "id_taken": ("fieldgate_id_taken", "1 while another gateway with this id is seen."),
 }
 _MACHINE: Final = {
     "disk_free_bytes": ("fieldgate_disk_free_bytes", "Free space of the outbox's file system in bytes."),
     "cpu_celsius": ("fieldgate_cpu_temperature_celsius", "CPU temperature in degrees Celsius."),
     "load": ("fieldgate_load1", "Load average over one minute."),
+}
+_HTTP: Final = {
+    "readings": "Posted readings that were accepted.",
+    "refused": "Posted readings that were refused.",
 }
 _PROXY: Final = {
     "messages": "Messages that devices have published to the gateway itself.",
@@ -88,10 +94,6 @@ class _Snapshot(Collector):
             yield _gauge("process_resident_memory_bytes", text, ({}, self._resident))
         synced = status.clock == SYNCED
         yield _gauge("fieldgate_clock_synced", "1 once the clock is synchronised.", ({}, synced))
-        text = "1 while connected to the broker."
-        yield _gauge("fieldgate_broker_connected", text, ({}, status.mqtt_connected))
-        text = "1 while another gateway with this id is seen."
-        yield _gauge("fieldgate_id_taken", text, ({}, status.id_taken))
         problems = len(status.config.problems)
         yield _gauge("fieldgate_config_problems", "Errors of the config that is in force.", ({}, problems))
         parked = (({"topic": topic}, each.for_s) for topic, each in status.parked.items())
@@ -101,10 +103,8 @@ class _Snapshot(Collector):
         uplinks = (({"state": state}, status.uplink == state) for state in _UPLINKS)
         yield _gauge("fieldgate_uplink", "1 for the state of the uplink, else 0.", *uplinks)
         yield _counter("fieldgate_commands", "Commands answered.", "result", status.commands.results)
-        text = "Posted readings that were accepted."
-        yield CounterMetricFamily("fieldgate_http_readings", text, status.http.readings)
-        text = "Posted readings that were refused."
-        yield CounterMetricFamily("fieldgate_http_refused", text, status.http.refused)
+        for key, text in _HTTP.items():
+            yield CounterMetricFamily(f"fieldgate_http_{key}", text, getattr(status.http, key))
         yield from _proxy(status.mqtt_proxy)
         yield from _downlinks(status.downlinks.topics)
         yield from _relays(status.relays)

@@ -185,7 +185,8 @@ class Request(BaseHTTPRequestHandler):
             self._send_text("another page's request", HTTPStatus.FORBIDDEN)
         else:
             try:
-                self._take_time(manual_time)
+                given = msgspec.json.decode(self._json(), type=_PhoneTime)
+                manual_time.give(given.time_ms, given.asked_boot_ms)
             except (ValueError, RecursionError) as error:
                 self._send_text(str(error), HTTPStatus.CONFLICT)
             else:
@@ -194,10 +195,6 @@ class Request(BaseHTTPRequestHandler):
     @property
     def _origin(self) -> str:
         return f"http://{self.headers.get('Host', '')}"
-
-    def _take_time(self, manual_time: ManualTime) -> None:
-        given = msgspec.json.decode(self._json(), type=_PhoneTime)
-        manual_time.give(given.time_ms, given.asked_boot_ms)
 
     def _json(self) -> bytes:
         length = self.headers.get("Content-Length", "")

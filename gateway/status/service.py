@@ -123,10 +123,10 @@ class StatusPage:
         self.phone.close()
         self._listener.stop()
 
-    def _open(self, address: StatusConfig) -> StatusServer | None:
-        if not address.enabled:
+    def _open(self, config: StatusConfig) -> StatusServer | None:
+        if config.address is None:
             return None
-        return StatusServer(address.host, address.port, self._source, Gate(address.token))
+        return StatusServer(*config.address, self._source, Gate(config.token))
 
 
 def phone_control(page: StatusPage, request: Mapping[str, Any]) -> Mapping[str, Any]:

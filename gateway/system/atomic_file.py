@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 import msgspec
 
@@ -35,6 +35,18 @@ class Ownership:
     uid: int
     gid: int
     mode: int
+
+    @classmethod
+    def own(cls, mode: int) -> Self:
+        """Those of the process itself."""
+        return cls(os.geteuid(), os.getegid(), mode)
+
+    @classmethod
+    def for_service(cls, directory: Path) -> Self:
+        """A secret's: the directory's group may read what root writes. Raises OSError."""
+        if os.geteuid() != 0:
+            return cls.own(0o600)
+        return cls(0, directory.stat().st_gid, 0o640)
 
 
 def ownership_of(path: Path) -> Ownership:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -87,7 +86,7 @@ class Session:
     def write(self, path: Path, content: bytes) -> None:
         """A file beside the session's. Raises OSError."""
         with as_owner_of(self.directory.parent):
-            write_atomic(path, content, Ownership(os.geteuid(), os.getegid(), 0o640))
+            write_atomic(path, content, Ownership.own(0o640))
 
     def end(self) -> None:
         """It is signed: nothing is left to go on with. Raises OSError."""

@@ -12,7 +12,7 @@ from drivers.registry import driver_type
 from gateway.commands.commissioning import checks
 from gateway.commands.commissioning.checks import BREATH, Result, Window, at_rest
 from gateway.config import Config, SensorConfig
-from gateway.config.calibration import accuracy_of, expiry_date
+from gateway.config.calibration import expiry_date, of_channel
 
 _PAPERS: Final = ("serial", "certificate", "calibrated", "lab")
 """A sensor with none of these goes by its data sheet's figures."""
@@ -261,5 +261,5 @@ def _counts(sensor: SensorConfig) -> bool:
 
 def _accuracy(sensor: SensorConfig, channel: Channel) -> float:
     """± in the unit, as far as it is a fixed one."""
-    given = accuracy_of(sensor, channel.quantity)
+    given = of_channel(sensor.accuracy, channel.quantity)
     return (given.absolute if given is not None else channel.accuracy) or 0.0

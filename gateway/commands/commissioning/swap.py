@@ -46,8 +46,8 @@ ORDER: Final = (
 """Keys of a calibration. A missing one goes behind the last of these that is there, else behind the name."""
 
 
-class CannotEdit(Exception):
-    """The text can't be changed as wanted; the message has the reason. Nothing was changed."""
+class CannotSwap(CommandError):
+    """The swap can't be made; the message has the reason. Nothing was changed."""
 
 
 class _Pair(NamedTuple):
@@ -89,7 +89,7 @@ def date_text(text: str) -> str:
 
 
 def sensor_table(content: bytes, name: str) -> dict[str, Any]:
-    """A sensor's table. Raises CannotEdit."""
+    """A sensor's table. Raises CannotSwap."""
     raw = _parsed(_text(content))
     table: dict[str, Any] = raw["sensor"][_position(raw, name)]
     return table
@@ -98,7 +98,7 @@ def sensor_table(content: bytes, name: str) -> dict[str, Any]:
 def edited(content: bytes, name: str, values: Mapping[str, str], removed: Collection[str] = ()) -> bytes:
     """The text with these values, as TOML, of a sensor's keys, and without the removed keys.
 
-    A removed key takes its line's comment with it. Raises CannotEdit.
+    A removed key takes its line's comment with it. Raises CannotSwap.
     """
     text = _text(content)
     wanted = _parsed(text)
@@ -116,10 +116,10 @@ def edited(content: bytes, name: str, values: Mapping[str, str], removed: Collec
             text = _with(text, position, key, values[key])
     try:
         good = _parsed(text) == wanted
-    except CannotEdit:
+    except CannotSwap:
         good = False
     if not good:
-        raise CannotEdit("the file's style is one that can't be edited safely: change it by hand")
+        raise CannotSwap("the file's style is one that can't be edited safely: change it by hand")
     return (_BOM if content.startswith(_BOM.encode()) else "").encode() + text.encode()
 
 
@@ -130,7 +130,7 @@ def _with(text: str, position: int, key: str, value: str) -> str:
     known = [pair for each, pair in pairs.items() if each in ORDER]
     anchor = max(known) if known else pairs.get("name")
     if anchor is None:
-        raise CannotEdit(f"there is no place for {key}: add it by hand")
+        raise CannotSwap(f"there is no place for {key}: add it by hand")
     indent = text[text.rfind("\n", 0, anchor.start) + 1 : anchor.start]
     line = f"{indent}{key} = {value}"
     end = text.find("\n", anchor.end)
@@ -148,7 +148,7 @@ def _newline(text: str, at: int) -> str:
 def _without(text: str, position: int, key: str) -> str:
     pair = _pairs(text, position).get(key)
     if pair is None:
-        raise CannotEdit(f"{key} can't be removed from here: do it by hand")
+        raise CannotSwap(f"{key} can't be removed from here: do it by hand")
     end = text.find("\n", pair.end)
     return text[: text.rfind("\n", 0, pair.start) + 1] + (text[end + 1 :] if end >= 0 else "")
 
@@ -157,14 +157,14 @@ def _text(content: bytes) -> str:
     try:
         return content.decode().removeprefix(_BOM)
     except UnicodeDecodeError as error:
-        raise CannotEdit(f"the file is no TOML: {error}") from error
+        raise CannotSwap(f"the file is no TOML: {error}") from error
 
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise CannotEdit(f"the file is no TOML: {error}") from error
+        raise CannotSwap(f"the file is no TOML: {error}") from error
 
 
 def _position(raw: Mapping[str, Any], name: str) -> int:
@@ -174,19 +174,19 @@ def _position(raw: Mapping[str, Any], name: str) -> int:
     if names.count(name) == 1:
         return names.index(name)
     if name in names:
-        raise CannotEdit(f"there are {names.count(name)} sensors called {name!r}")
+        raise CannotSwap(f"there are {names.count(name)} sensors called {name!r}")
     known = [each for each in names if isinstance(each, str)]
     near = nearest(name, known)
     hint = f" (did you mean {near}?)" if near else f"; there are {', '.join(known)}" if known else ""
-    raise CannotEdit(f"no sensor {name!r}{hint}")
+    raise CannotSwap(f"no sensor {name!r}{hint}")
 
 
 def _pairs(text: str, position: int) -> dict[str, _Pair]:
-    """A sensor's own undotted keys. Raises CannotEdit."""
+    """A sensor's own undotted keys. Raises CannotSwap."""
     scan = Scan(text)
     sensor = ("sensor", position)
     if sensor in scan.values:
-        raise CannotEdit("sensors between braces can't be edited: change them by hand, or write [[sensor]]")
+        raise CannotSwap("sensors between braces can't be edited: change them by hand, or write [[sensor]]")
     return {
         str(path[2]): _Pair(scan.keys[path], *place)
         for path, place in scan.values.items()
@@ -214,10 +214,6 @@ _STAYS: Final = ("model", "lab", "accuracy", "range", "recalibrate_months")
 _RELOAD_S: Final = 40.0
 """Longer than the daemon waits for its main loop."""
 _print = partial(print, flush=True)
-
-
-class CannotSwap(CommandError):
-    """The swap can't be made. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,13 +307,10 @@ def _swap(arguments: argparse.Namespace) -> Swap:
 
 def plan(content: bytes, swap: Swap) -> Plan:
     """What a swap does to a config's text. Raises CannotSwap, also where a figure is missing."""
-    try:
-        table = sensor_table(content, swap.sensor)
-        _check(table, swap)
-        after = edited(content, swap.sensor, swap.values, swap.remove)
-        new = sensor_table(after, swap.sensor)
-    except CannotEdit as error:
-        raise CannotSwap(str(error)) from error
+    table = sensor_table(content, swap.sensor)
+    _check(table, swap)
+    after = edited(content, swap.sensor, swap.values, swap.remove)
+    new = sensor_table(after, swap.sensor)
     pairs = {key: (table.get(key), new.get(key)) for key in ("serial", *_OPTION_OF)}
     changes = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
     stays = {key: table[key] for key in (*_STAYS, *swap.keep) if key in table and table[key] == new.get(key)}

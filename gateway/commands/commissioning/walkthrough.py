@@ -78,7 +78,9 @@ class Walk:
     def go(self, sensors: Sequence[SensorConfig]) -> None:
         """All that isn't done yet. Raises EOFError, NoStatus, OSError; what is done is kept."""
         for number, sensor in enumerate(sensors, 1):
-            self.terminal.show(f"\n[{number}/{len(sensors)}] {sensor.name}, {_what(sensor)}")
+            pin = getattr(sensor.options, "pin", None)
+            what = (sensor.model or sensor.driver) + ("" if pin is None else f" on BCM pin {pin}")
+            self.terminal.show(f"\n[{number}/{len(sensors)}] {sensor.name}, {what}")
             self._papers(sensor)
             for step in steps_of(self.config, sensor):
                 self._step(step)
@@ -182,12 +184,6 @@ class Walk:
             mark = "done" if done.outcome in GOOD else "noted"
             self.terminal.show(f"{check}: {mark} ({done.outcome})")
         return done is not None
-
-
-def _what(sensor: SensorConfig) -> str:
-    what = sensor.model or sensor.driver
-    pin = getattr(sensor.options, "pin", None)
-    return what if pin is None else f"{what} on BCM pin {pin}"
 
 
 def labels(channels: Sequence[str]) -> Mapping[str, str]:

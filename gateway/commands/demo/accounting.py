@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,21 +64,6 @@ FROM runs LEFT JOIN channels USING (run) WHERE gateway = $gateway ORDER BY start
 """Each run's channels. Only a run that has stopped has published its last record; others may have gone on."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableCounts:
-    """What the tables hold now: ``covered`` readings are in the statistics, ``synced`` ones belong there."""
-
-    rows: int = 0
-    rows_per_channel: Mapping[str, int] = field(default_factory=dict)
-    distinct_rows: int = 0
-    synced: int = 0
-    covered: int = 0
-    statistics_rows: int = 0
-    alerts: int = 0
-    quarantined: int = 0
-    quarantined_dead_letters: int = 0
-
-
 @dataclass(slots=True)
 class RunCounts:
     """One run by its last record in the lake: ``sampled`` by channel, ``stored`` are the readings there.
@@ -91,6 +76,25 @@ class RunCounts:
     waiting: int
     sampled: dict[str, int] = field(default_factory=dict)
     stored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableCounts:
+    """What the tables hold now: ``covered`` readings are in the statistics, ``synced`` ones belong there.
+
+    ``runs`` are the gateway's, the oldest first; None where only the tables' logs were read.
+    """
+
+    rows: int = 0
+    rows_per_channel: Mapping[str, int] = field(default_factory=dict)
+    distinct_rows: int = 0
+    synced: int = 0
+    covered: int = 0
+    statistics_rows: int = 0
+    alerts: int = 0
+    quarantined: int = 0
+    quarantined_dead_letters: int = 0
+    runs: Sequence[RunCounts] | None = None
 
 
 class Lake:
@@ -116,9 +120,13 @@ class Lake:
         )
 
     def count(self) -> TableCounts:
-        """Counts over all tables, read."""
-        connection, present = self._open()
-        counts: dict[str, Any] = {}
+        """Counts over all tables, read. No runs are known until both of their tables are there."""
+        try:
+            present = frozenset(table_locations(self._root))
+            connection = open_lake(self._root)
+        except LakeError:
+            return TableCounts(runs=())
+        counts: dict[str, Any] = {"runs": ()}
         with connection:
             if "readings" in present:
                 query = "SELECT channel, count(*) FROM readings WHERE gateway = ? GROUP BY channel"
@@ -130,42 +138,28 @@ class Lake:
                 found = table.aggregate(_COUNTS[name])
                 (row,) = found.fetchall()
                 counts |= dict(zip(found.columns, row, strict=True))
+            if {"runs", "readings"} <= present:
+                counts["runs"] = self._runs(connection)
         return TableCounts(**counts)
 
-    def runs(self) -> list[RunCounts]:
-        """Returns the gateway's runs, the oldest first. None are known until both tables are there."""
-        connection, present = self._open()
+    def _runs(self, connection: duckdb.DuckDBPyConnection) -> list[RunCounts]:
         runs: dict[str, RunCounts] = {}
-        with connection:
-            if {"runs", "readings"} <= present:
-                rows = connection.execute(_RUNS, {"gateway": self._gateway}).fetchall()
-                for run, state, in_flight, outbox, channel, sampled, stored in rows:
-                    counts = runs.setdefault(run, RunCounts(run, state, (in_flight or 0) + (outbox or 0)))
-                    if channel is not None:
-                        counts.sampled[channel] = sampled
-                        counts.stored += stored
+        rows = connection.execute(_RUNS, {"gateway": self._gateway}).fetchall()
+        for run, state, in_flight, outbox, channel, sampled, stored in rows:
+            counts = runs.setdefault(run, RunCounts(run, state, (in_flight or 0) + (outbox or 0)))
+            if channel is not None:
+                counts.sampled[channel] = sampled
+                counts.stored += stored
         return list(runs.values())
-
-    def _open(self) -> tuple[duckdb.DuckDBPyConnection, frozenset[str]]:
-        """A connection and the tables there are."""
-        try:
-            present = frozenset(table_locations(self._root))
-            return open_lake(self._root), present
-        except LakeError:
-            return duckdb.connect(), frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was found in one round. ``status`` and ``ends`` are None where there was no response.
-
-    The tables were counted where there are ``runs``; else ``counts`` has the rows by their logs only.
-    """
+    """What was found in one round. ``status`` and ``ends`` are None where there was no response."""
 
     status: Status | None = None
     ends: Mapping[str, int] | None = None
     counts: TableCounts = field(default_factory=TableCounts)
-    runs: Sequence[RunCounts] | None = None
 
 
 def kafka_records(ends: Mapping[str, int]) -> int:
@@ -203,23 +197,18 @@ class Observer(threading.Thread):
             self._ending.wait(max(_PERIOD_S, time.monotonic() - started_s))
 
     def _observe(self) -> Observation:
-        status = ends = runs = None
-        counts = self.latest.counts
+        status = ends = None
         with suppress(NoStatus):
             status = fetch(self._listen)
         with suppress(CloudError):
             ends = self._offsets.by_topic()
         try:
-            if self.exact:
-                runs = self._lake.runs()
-                counts = self._lake.count()
-            else:
-                counts = self._lake.glance()
+            counts = self._lake.count() if self.exact else self._lake.glance()
         except (CloudError, DeltaError, OSError) as error:
             # A table that is being created has no schema yet; Kafka may be restarting.
             log.debug("event=demo.tables_unreadable error=%s", error)
-            runs = None
-        return Observation(status, ends, counts, runs)
+            counts = replace(self.latest.counts, runs=None)
+        return Observation(status, ends, counts)
 
 
 def missing(seen: Observation) -> list[str]:
@@ -227,7 +216,7 @@ def missing(seen: Observation) -> list[str]:
 
     Kafka may hold a record twice after a fault: what counts is each reading that was issued.
     """
-    counts, status, runs = seen.counts, seen.status, seen.runs
+    counts, status, runs = seen.counts, seen.status, seen.counts.runs
     if status is None:
         return ["the gateway does not answer"]
     if seen.ends is None:

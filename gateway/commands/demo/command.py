@@ -230,7 +230,7 @@ class Demo:
 
     def _has_stopped(self, run: str | None) -> bool:
         """Returns whether the run's last record is in the lake."""
-        return any(each.run == run and each.state == "stopped" for each in self._lake.runs())
+        return any(each.run == run and each.state == "stopped" for each in self._lake.count().runs or ())
 
     def _count(self, missing: list[str]) -> dict[str, Any]:
         try:
@@ -240,8 +240,8 @@ class Demo:
                 raise
             log.warning("event=demo.uncounted error=%s", error)
             ends = {}
-        runs, counts = self._lake.runs(), self._lake.count()
-        rows = counts.rows_per_channel
+        counts = self._lake.count()
+        runs, rows = counts.runs or (), counts.rows_per_channel
         waiting = runs[-1].waiting if runs else 0
         issued: Counter[str] = Counter()
         for run in runs:
@@ -259,7 +259,6 @@ class Demo:
             "outbox_records": waiting,
             "statistics_rows": counts.statistics_rows,
             "alerts": counts.alerts,
-            **self._switched(),
             "seconds": round(time.monotonic() - self._started_s, 1),
             "missing": missing,
             "channels": {
@@ -271,17 +270,6 @@ class Demo:
             ],
             "interval": self._options.interval,
             "lake": str(self._layout.lake),
-        }
-
-    def _switched(self) -> dict[str, Any]:
-        """What the last run of the gateway made of commands, by outcome or reason, and its relays."""
-        status = self._observer.latest.status
-        if status is None:
-            return {"commands": {}, "relays": {}}
-        relays = status.relays.items()
-        return {
-            "commands": status.commands.results,
-            "relays": {name: {"state": each.state, "switches": each.switches} for name, each in relays},
         }
 
     def _picture(self) -> Picture:

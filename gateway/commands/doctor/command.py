@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -89,7 +89,9 @@ def examine(path: Path, timeout_s: float, host: Host | None = None) -> Iterator[
     rate = capacity.readings_per_s(config)
     if not config.problems:
         yield Finding("config", "ok", f"{path}: {capacity.channels(config)} channels, {rate:.3g} readings/s")
-    yield identity(config)
+    key = config.gateway.identity_key
+    how = "don't prove themselves: there is no" if key is None else "prove themselves by"
+    yield Finding("identity", "ok", f"its runs {how} gateway.identity_key")
     yield from outbox(config)
     status: Status | NoStatus | None
     try:
@@ -142,7 +144,7 @@ def hardware(
     except DriverError as error:
         yield Finding("board", "error", str(error))
         return
-    try:
+    with closing(board):
         if wired.on_bus - explained:
             try:
                 found, silent = machine.i2c_bus(board.i2c(), wired)
@@ -153,8 +155,6 @@ def hardware(
         yield from _from_board(config, board, explained)
         if config.board.kind != "raspberry-pi" or host.is_pi:
             yield from machine.relay_pins(config.actuators, board)
-    finally:
-        board.close()
 
 
 def _from_daemon(config: Config, status: Status) -> Iterator[Finding]:
@@ -198,13 +198,6 @@ def _finding(sensor: str, rows: list[Row]) -> Finding:
     words = "; ".join(map(reason_words, reasons))
     failed = any(row.failed for row in rows)
     return Finding("sensor", "error" if failed else "warning", f"{sensor}: {values}: {words}")
-
-
-def identity(config: Config) -> Finding:
-    """Examines if the cloud can prove that readings are this gateway's."""
-    if config.gateway.identity_key is None:
-        return Finding("identity", "ok", "its runs don't prove themselves: there is no gateway.identity_key")
-    return Finding("identity", "ok", "its runs prove themselves by gateway.identity_key")
 
 
 def clock(config: Config) -> Finding:

@@ -24,21 +24,19 @@ from drivers.hardware.gpio_chip import header_chip
 from drivers.interface import Board, DriverError, I2cBus
 from drivers.registry import driver_type
 from gateway.config import SensorConfig
+from gateway.config.named_files import SERVICE_USER
 from gateway.config.outputs import ActuatorConfig
 from gateway.status import findings
 from gateway.status.findings import RESTART
 from gateway.status.status import Finding
 from gateway.system.host import SINCE_BOOT, THROTTLED, UNDER_VOLTAGE, installed_version, throttled_bits
 
-SERVICE: Final = "fieldgate"
-"""The user that the Debian package's unit runs the daemon as."""
-
 
 def daemon_user() -> str:
     """Returns whose rights count: the service's where root asks, for root may use everything."""
     if os.geteuid() == 0:
         with suppress(KeyError):
-            return pwd.getpwnam(SERVICE).pw_name
+            return pwd.getpwnam(SERVICE_USER).pw_name
     return current_user()
 
 
@@ -302,7 +300,7 @@ def _permission(host: Host, subject: str, device: str) -> Finding:
     if group is None:
         remedy = "install fieldgate's package, whose udev rules (60-fieldgate.rules) give it to a group"
         return Finding(subject, "error", f"{found}, nor by any group", remedy)
-    then = RESTART if host.user == SERVICE else "log in again"
+    then = RESTART if host.user == SERVICE_USER else "log in again"
     remedy = f"sudo usermod -aG {group} {host.user}, then {then}"
     return Finding(subject, "error", f"{found}, who isn't in the group {group}", remedy)
 

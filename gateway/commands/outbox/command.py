@@ -50,8 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
 
             return stats.run(load(arguments.config), json_output=arguments.json)
         case "export":
-            from gateway.commands.outbox.command import export
-
             return export(load(arguments.config), arguments.file)
         case "import":
             from gateway.commands.outbox.import_file import send_file

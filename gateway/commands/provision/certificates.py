@@ -33,24 +33,7 @@ _DAYS: Final = 820
 _RENEWED_DAYS: Final = 400
 """Before the end: who comes to a mast once a year renews in time."""
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9-]{1,63})*")
-_CONFIG: Final = """\
-[req]
-distinguished_name = subject
-prompt = no
-[subject]
-CN = {subject}
-[authority]
-basicConstraints = critical, CA:TRUE, pathlen:0
-keyUsage = critical, keyCertSign, cRLSign
-subjectKeyIdentifier = hash
-[server]
-basicConstraints = critical, CA:FALSE
-keyUsage = critical, digitalSignature
-extendedKeyUsage = serverAuth
-subjectKeyIdentifier = hash
-authorityKeyIdentifier = keyid
-subjectAltName = {names}
-"""
+_CONFIG: Final = Path(__file__).with_name("openssl.conf")
 
 
 def names_of(given: Iterable[str], *, here: bool) -> list[str]:
@@ -145,7 +128,7 @@ def fingerprint(root: Path) -> str:
 
 
 def _configure(path: Path, subject: str, names: str) -> None:
-    path.write_text(_CONFIG.format(subject=subject, names=names))
+    path.write_text(_CONFIG.read_text().format(subject=subject, names=names))
 
 
 def _make_key(path: Path) -> None:

@@ -154,7 +154,14 @@ class _Devices:
     def provision(self) -> int:
         """Do it. Raises OSError, CommandError."""
         arguments, place = self._arguments, self._arguments.passwords
-        said = [*self._removed(), *self._with_passwords(), *self._with_topics(), *self._with_tokens()]
+        changes = [
+            *self._removed(),
+            *self._with_secrets(
+                "user", self._passwords, self._devices, lambda name, secret: f"{name}:{hashed(secret)}"
+            ),
+            *self._with_topics(),
+            *self._with_secrets("token", self._tokens, arguments.tokens, _token_line),
+        ]
         files = (self._access, self._passwords, self._tokens)
         changed = [file for file in files if file.lines != file.before]
         if self._fresh and place is not None and not arguments.dry_run:
@@ -162,7 +169,7 @@ class _Devices:
                 raise CommandError(f"{place} is there already: nothing written; name another file")
             if place.resolve() in (file.path.resolve() for file in files):
                 raise CommandError(f"{place} is one of the config's: nothing written; name another file")
-        for line in said:
+        for line in changes:
             print(line)
         if not changed:
             print("nothing to change")
@@ -185,13 +192,17 @@ class _Devices:
                 file.put(name, ())
             yield f"removed  {name}"
 
-    def _with_passwords(self) -> Iterator[str]:
-        known, rotate = self._passwords.names, self._arguments.rotate
-        for name in dict.fromkeys((*self._devices, *(each for each in rotate if each in known))):
+    def _with_secrets(
+        self, kind: str, file: _File, wanted: Iterable[str], line: Callable[[str, str], str]
+    ) -> Iterator[str]:
+        """Makes new passwords or tokens; ``line`` is how the file has one, by name and secret."""
+        known, rotate = file.names, self._arguments.rotate
+        for name in dict.fromkeys((*wanted, *(each for each in rotate if each in known))):
             if name not in known or name in rotate:
-                password = self._secret("user", name)
-                self._passwords.put(name, [f"{name}:{hashed(password)}"])
-                yield f"{'rotated' if name in known else 'new    '}  user {name}"
+                secret = secrets.token_urlsafe(_SECRET_BYTES)
+                self._fresh.append(f"{kind} {name} {secret}\n")
+                file.put(name, [line(name, secret)])
+                yield f"{'rotated' if name in known else 'new    '}  {kind} {name}"
 
     def _with_topics(self) -> Iterator[str]:
         known = self._access.names
@@ -204,18 +215,9 @@ class _Devices:
                 self._access.put(device.name, [*lines, *kept])
                 yield f"topics   {device.name}: {', '.join(device.filters)}"
 
-    def _with_tokens(self) -> Iterator[str]:
-        known, rotate = self._tokens.names, self._arguments.rotate
-        for name in dict.fromkeys((*self._arguments.tokens, *(each for each in rotate if each in known))):
-            if name not in known or name in rotate:
-                token = self._secret("token", name)
-                self._tokens.put(name, [f"{name} {sha256(token.encode()).hexdigest()}"])
-                yield f"{'rotated' if name in known else 'new    '}  token {name}"
 
-    def _secret(self, kind: str, name: str) -> str:
-        secret = secrets.token_urlsafe(_SECRET_BYTES)
-        self._fresh.append(f"{kind} {name} {secret}\n")
-        return secret
+def _token_line(name: str, token: str) -> str:
+    return f"{name} {sha256(token.encode()).hexdigest()}"
 
 
 def _before_colons(lines: Iterable[str]) -> Iterator[str | None]:
@@ -239,9 +241,7 @@ def _users_of_blocks(lines: Iterable[str]) -> Iterator[str | None]:
 
 def _ownership(path: Path) -> Ownership:
     """Keeps a file's owner; a new one is root's, or the service's in its directory."""
-    user, root = os.geteuid(), os.geteuid() == 0
-    if path.exists():
-        now = ownership_of(path)
-        return now if user == os.getuid() else Ownership(user, os.getegid(), now.mode)
-    group = path.parent.stat().st_gid if root else os.getegid()
-    return Ownership(user, group, 0o640 if root else 0o600)
+    if not path.exists():
+        return Ownership.for_service(path.parent)
+    now = ownership_of(path)
+    return now if os.geteuid() == os.getuid() else Ownership.own(now.mode)

@@ -187,16 +187,12 @@ def _write(root: Path, wanted: Wanted) -> None:
         path.unlink()
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    ownership = _ownership(_SECRET_MODE if wanted.secret else _MODE)
+    ownership = Ownership.own(_SECRET_MODE if wanted.secret else _MODE)
     if wanted.secret and not wanted.roots and os.geteuid() == 0 and root == Path("/"):
         # The broker has given root up when it reads them; later versions refuse others' files.
         broker = pwd.getpwnam("mosquitto")
         ownership = Ownership(broker.pw_uid, broker.pw_gid, _SECRET_MODE)
     write_atomic(path, wanted.text, ownership)
-
-
-def _ownership(mode: int) -> Ownership:
-    return Ownership(os.geteuid(), os.getegid(), mode)
 
 
 def _show(root: Path, changed: list[Wanted], fresh: Mapping[str, str], *, quiet: bool) -> int:

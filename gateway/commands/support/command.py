@@ -250,8 +250,6 @@ def _machine(config: Config | None) -> dict[str, Any]:
 
 def _status(path: Path, config: Config | None) -> Any:
     listen = listen_address(path, chosen=False)[0] if config is None else config.status.listen
-    if not listen:
-        raise Missing("the status page is off: [status] listen")
     return msgspec.to_builtins(fetch(listen))
 
 

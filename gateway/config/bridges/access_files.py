@@ -62,22 +62,18 @@ def read_users(path: Path) -> dict[str, StoredPassword]:
             _, kind, *rounds, salt, digest = stored.split("$")
             if not name or (kind, len(rounds)) not in (("6", 0), ("7", 1)):
                 raise ValueError
+            if rounds and not 1 <= int(rounds[0]) <= _MOST_ROUNDS:
+                raise ValueError
             users[name] = StoredPassword(
                 b64decode(salt, validate=True),
                 b64decode(digest, validate=True),
-                _rounds(rounds[0]) if rounds else None,
+                int(rounds[0]) if rounds else None,
             )
         except ValueError:
             raise ValueError(
                 f"{path}:{number}: must be NAME:$7$…, a line of mosquitto_passwd (2.0)"
             ) from None
     return users
-
-
-def _rounds(text: str) -> int:
-    if not 1 <= int(text) <= _MOST_ROUNDS:
-        raise ValueError
-    return int(text)
 
 
 def read_access(path: Path) -> dict[str, tuple[str, ...]]:

@@ -281,8 +281,8 @@ class DownlinkConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listening:
-    """Where devices reach the gateway."""
+class Listening:
+    """Where the gateway is reached by HTTP or MQTT."""
 
     listen: Annotated[str, checked(values.listen), Meaning('host:port; "" switches it off')] = ""
 
@@ -298,7 +298,7 @@ class _Listening:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpConfig(_Listening):
+class HttpConfig(Listening):
     """Readings that devices post to the gateway itself."""
 
     tokens: Annotated[
@@ -312,7 +312,7 @@ NO_HTTP: Final = HttpConfig()
 
 
 @dataclass(frozen=True, slots=True)
-class MqttProxyConfig(_Listening):
+class MqttProxyConfig(Listening):
     """Messages that devices publish to the gateway itself by MQTT."""
 
     passwords: Annotated[

@@ -42,13 +42,8 @@ from gateway.config.values import (
 )
 
 _ANY: Final = frozenset({"filter", "payload", "topic", "key", "steps"})
-_READINGS: Final = frozenset(field_names(ForwardConfig)) - {
-    "path",
-    "time_path",
-    "utc_offset",
-    "optional",
-    "readings",
-}
+_OF_JSON: Final = {"path", "time_path", "utc_offset", "optional", "readings"}
+_READINGS: Final = frozenset(field_names(ForwardConfig)) - _OF_JSON
 PAYLOADS: Final[Mapping[str, frozenset[str]]] = {
     "reading": _ANY,
     "raw": _ANY | {"channel"},
@@ -327,37 +322,14 @@ def read_downlinks(
 
 def check_http(source: Source, given: HttpConfig) -> None:
     """What would let others in, or read along, is an error."""
-    if _lets_others_in(given):
-        if given.tokens is None:
-            source.error(("http", "listen"), "lets other machines in: http.tokens must say which")
-        if given.certificate is None:
-            source.error(
-                ("http", "listen"),
-                "tokens would cross the network in the clear: give http.certificate and key",
-            )
-    _check_files(source, "http", given, {"tokens": read_tokens})
+    _check_listener(source, "http", given, {"tokens": read_tokens})
 
 
 def check_mqtt_proxy(source: Source, given: MqttProxyConfig) -> None:
     """Checks what ``check_http`` checks."""
-    if _lets_others_in(given):
-        if given.passwords is None:
-            source.error(
-                ("mqtt_proxy", "listen"),
-                "lets other machines in: mqtt_proxy.passwords and access must say which",
-            )
-        if given.certificate is None and not given.plain:
-            source.error(
-                ("mqtt_proxy", "listen"),
-                "passwords would cross the network in the clear: give mqtt_proxy.certificate and key, or set "
-                "plain = true on a network of the mast's own",
-            )
     _require_both(source, "mqtt_proxy", given, "passwords", "access")
-    _check_files(source, "mqtt_proxy", given, {"passwords": read_users, "access": read_access})
-
-
-def _lets_others_in(given: HttpConfig | MqttProxyConfig) -> bool:
-    return given.address is not None and not is_loopback(given.address[0])
+    plain = None if given.plain else ", or set plain = true on a network of the mast's own"
+    _check_listener(source, "mqtt_proxy", given, {"passwords": read_users, "access": read_access}, plain)
 
 
 def _require_both(source: Source, section: str, given: object, one: str, other: str) -> None:
@@ -366,13 +338,24 @@ def _require_both(source: Source, section: str, given: object, one: str, other: 
         source.error((section, absent), f"is required: {one} and {other} go together")
 
 
-def _check_files(
+def _check_listener(
     source: Source,
     section: str,
     given: HttpConfig | MqttProxyConfig,
     readers: Mapping[str, Callable[[Path], object]],
+    plain: str | None = "",
 ) -> None:
-    """Files that can't be opened, or in which a line is wrong."""
+    """Checks who may connect from other machines, and the files that are named, by their ``readers``.
+
+    ``plain`` is what else helps without a certificate; None where none is needed.
+    """
+    who, place = next(iter(readers)), (section, "listen")
+    if given.address is not None and not is_loopback(given.address[0]):
+        if getattr(given, who) is None:
+            source.error(place, f"lets other machines in: {section}.{' and '.join(readers)} must say which")
+        if given.certificate is None and plain is not None:
+            remedy = f"give {section}.certificate and key{plain}"
+            source.error(place, f"{who} would cross the network in the clear: {remedy}")
     _require_both(source, section, given, "certificate", "key")
     for name in (*readers, "certificate", "key"):
         file: Path | None = getattr(given, name)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from gateway.commands.commissioning.swap import ORDER, CannotEdit, edited, number_text, string_text
+from gateway.commands.commissioning.swap import ORDER, CannotSwap, edited, number_text, string_text
 
 NEW: Mapping[str, str] = {"serial": '"1795"', "slope": "0.761", "offset": "0.37", "calibrated": "2026-10-02"}
 
@@ -70,7 +70,7 @@ def test_a_key_is_removed_with_its_line(before: bytes, after: bytes) -> None:
     ],
 )
 def test_what_cannot_be_edited_is_refused(before: bytes, why: str) -> None:
-    with pytest.raises(CannotEdit, match=why.replace("(", r"\(")):
+    with pytest.raises(CannotSwap, match=why.replace("(", r"\(")):
         edited(before, "cup", {"slope": "0.761"})
 
 

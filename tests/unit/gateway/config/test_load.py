@@ -123,17 +123,17 @@ def test_sizes(path: Path, text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listen", "host", "port", "enabled"),
+    ("listen", "address"),
     [
-        ("0.0.0.0:80", "0.0.0.0", 80, True),  # noqa: S104
-        ("[::1]:8321", "::1", 8321, True),
-        ("localhost:0", "localhost", 0, True),
-        ("", "", 0, False),
+        ("0.0.0.0:80", ("0.0.0.0", 80)),  # noqa: S104
+        ("[::1]:8321", ("::1", 8321)),
+        ("localhost:0", ("localhost", 0)),
+        ("", None),
     ],
 )
-def test_status_address(path: Path, listen: str, host: str, port: int, enabled: bool) -> None:
+def test_status_address(path: Path, listen: str, address: tuple[str, int] | None) -> None:
     status = _load(path, MINIMAL + f'[status]\nlisten = "{listen}"\n').status
-    assert (status.host, status.port, status.enabled, status.listen) == (host, port, enabled, listen)
+    assert (status.address, status.port, status.listen) == (address, address[1] if address else 0, listen)
 
 
 def test_relative_outbox_lies_beside_the_config(path: Path) -> None:
