@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from gateway.commands.demo.accounting import Lake, RunCounts, TableCounts
+from gateway.commands.demo.accounting import Lake, RunCounts, TableCounts, waiting_and_lost
 
 ALL = [("mast", "a.x", "r1", seq) for seq in range(1, 6)] + [
     ("mast", "b.y", "r1", seq) for seq in range(1, 4)
@@ -104,6 +104,24 @@ def test_what_is_there_and_what_is_missing(
     of_ours = [channel for gateway, channel, _, _ in rows if gateway == "mast"]
     assert counts.rows_per_channel == Counter(of_ours)
     assert lake.glance().rows == counted
+
+
+@pytest.mark.parametrize(
+    ("waiting", "stored", "expected"),
+    [
+        (0, 8, (0, 0)),
+        (3, 5, (3, 0)),
+        (2, 5, (2, 1)),
+        # An event was in flight when the last record was made.
+        (1, 8, (0, 0)),
+        # More than was sampled is an error too.
+        (1, 9, (0, -1)),
+    ],
+)
+def test_only_what_lacks_can_wait(waiting: int, stored: int, expected: tuple[int, int]) -> None:
+    run = RunCounts("r1", "stopped", waiting, {"a.x": 5, "b.y": 3}, stored)
+    assert waiting_and_lost([run]) == expected
+    assert waiting_and_lost([]) == (0, 0)
 
 
 def test_quarantine_is_counted_with_the_dead_letters_in_it(lake: Lake, root: Path) -> None:

@@ -162,6 +162,13 @@ class Observation:
     counts: TableCounts = field(default_factory=TableCounts)
 
 
+def waiting_and_lost(runs: Sequence[RunCounts]) -> tuple[int, int]:
+    """How many readings still wait on the mast, and how many are nowhere; more than were sampled: below 0."""
+    lacking = sum(sum(run.sampled.values()) - run.stored for run in runs)
+    waiting = min(runs[-1].waiting, max(lacking, 0)) if runs else 0  # events may be in flight as well
+    return waiting, lacking - waiting
+
+
 def kafka_records(ends: Mapping[str, int]) -> int:
     """Records in all mqtt.* topics."""
     return sum(end for topic, end in ends.items() if topic.startswith(READING_TOPIC_PREFIX))

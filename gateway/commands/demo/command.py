@@ -32,7 +32,7 @@ from cloud.local.kafka_broker import jar_directory
 from cloud.local.process import Child
 from cloud.values import interval_s
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC
-from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing
+from gateway.commands.demo.accounting import Lake, Observer, kafka_records, missing, waiting_and_lost
 from gateway.commands.demo.layout import DASHBOARD, MAST, PYTHON, Layout, Options, add_arguments
 from gateway.commands.demo.view import LineView, LiveView, Picture, View
 from gateway.config import Config, ConfigError, load
@@ -242,7 +242,7 @@ class Demo:
             ends = {}
         counts = self._lake.count()
         runs, rows = counts.runs or (), counts.rows_per_channel
-        waiting = runs[-1].waiting if runs else 0
+        waiting, lost = waiting_and_lost(runs)
         issued: Counter[str] = Counter()
         for run in runs:
             issued.update(run.sampled)
@@ -253,7 +253,7 @@ class Demo:
             "table_rows": counts.rows,
             "duplicates": counts.rows - counts.distinct_rows,
             # Announced as dropped is lost all the same.
-            "unaccounted": issued.total() - sum(run.stored for run in runs) - waiting,
+            "unaccounted": lost,
             "quarantined": counts.quarantined,
             "dead_letters": ends.get(DEAD_LETTER_TOPIC, 0),
             "outbox_records": waiting,
