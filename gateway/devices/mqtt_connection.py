@@ -260,8 +260,6 @@ class Connection(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.close()
 
-    # Reading.
-
     def _take(self) -> None:
         """All packets that have come, as long as nothing holds them."""
         server = self._server
@@ -376,8 +374,6 @@ class Connection(asyncio.Protocol):
         if answers:
             self._server.count("acknowledged", len(answers))
             self._send(b"".join(answers))
-
-    # Holding, sending, ending.
 
     def _hold(self, reason: str) -> None:
         if not self._held:

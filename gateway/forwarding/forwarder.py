@@ -474,8 +474,6 @@ class Forwarder:
             elif isinstance(event, Stored | NotStored):
                 self._take_answer(event, now_s)
 
-    # The thread.
-
     def _run(self) -> None:
         state, broker, sendable = self._state, self._broker, self._backlog.sendable
         while not self._finished():

@@ -85,8 +85,6 @@ class Uplink:
         """The process ends soon: try at once."""
         self._try_at_s = self._batch_at_s = _NEVER
 
-    # To Kafka.
-
     def announce(self, record: Record, now_s: float) -> None:
         """Enter a record of the gateway itself and hand it to the sink."""
         if record.topic in _COMPACTED:
@@ -223,8 +221,6 @@ class Uplink:
             self._send_again_at_s = min(self._send_again_at_s, due_s)
         self._silent_s = math.inf
         self.send_waiting(now_s)
-
-    # To the outbox.
 
     def not_stored(self, entries: Sequence[Entry], now_s: float) -> None:
         """The disk has refused entries."""

@@ -438,8 +438,6 @@ class MqttSession:
         client.loop_write()
         self.ready.clear()
 
-    # Connecting.
-
     def _connect(self, now_s: float) -> None:
         """Begin to connect where it is due, or go on with the connection that was made meanwhile."""
         if not self._connecting:
@@ -557,8 +555,6 @@ class MqttSession:
                 " remedy=is_a_second_daemon_running_with_this_gateway_id",
                 _SUSPICIOUS,
             )
-
-    # Messages.
 
     def _publish_retained(self, topics: Iterable[str]) -> None:
         if self.ready.is_set():

@@ -19,10 +19,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from cloud.errors import CloudError
 from cloud.kafka.readers import Fetched, KeyReader, Place
 from cloud.kafka.roles import commands_group_of
 from cloud.wire.command_records import (
@@ -66,8 +67,7 @@ class HistoryError(Exception):
     """The file can't be used: no command is executed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(NamedTuple):
     """Whether a command is new, and else its result, None where there was no room for it."""
 
     new: bool
@@ -88,13 +88,9 @@ class History:
                 self._database.execute(f"PRAGMA {pragma}")
             self._database.executescript(_SCHEMA)
             self._database.execute("INSERT OR IGNORE INTO position (one, time_ms) VALUES (1, ?)", (now_ms,))
-        self.place = self._place()
-        self._skipped = False
-
-    def _place(self) -> Place:
-        with _errors(self._path):
             row = self._database.execute("SELECT partition, next, time_ms FROM position").fetchone()
-        return Place(*row)
+        self.place = Place(*row)
+        self._skipped = False
 
     @property
     def deleted_us(self) -> int:
@@ -142,6 +138,14 @@ class History:
                 database.execute("INSERT INTO command (id, expires_us, record) VALUES (?, ?, ?)", row)
         self.place = place
         return Begun(known is None and room, known[0] if known else None)
+
+    def withdraw(self, name: str, place: Place) -> None:
+        """Note that a command isn't begun after all, and that reading continues at ``place``."""
+        with _errors(self._path), self._database as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("DELETE FROM command WHERE id = ? AND result IS NULL", (name,))
+            database.execute("UPDATE position SET partition = ?, next = ?, time_ms = ?", tuple(place))
+        self.place = place
 
     def pass_over(self, place: Place) -> None:
         """Continue at ``place``, after what isn't for this gateway; stored with the next command."""
@@ -214,8 +218,13 @@ class Executor:
             if name not in finished:
                 self._leave(name, result)
 
-    def take(self, fetched: Fetched, history: History, config: CommandsConfig) -> None:
-        """Carry out a record of this gateway's key, or refuse it. Raises HistoryError."""
+    def take(
+        self, fetched: Fetched, history: History, config: CommandsConfig, claim: Callable[[], None]
+    ) -> None:
+        """Carry out a record of this gateway's key, or refuse it. Raises HistoryError, CloudError.
+
+        ``claim`` makes it this gateway's in Kafka. It is begun before: killed in between, it is answered.
+        """
         problem: tuple[str, str] | None = None
         try:
             command = parse_command(fetched.value)
@@ -229,7 +238,14 @@ class Executor:
             # Its place names it: whatever it claims to be must not use up another command's id.
             name, expires_us = f"{fetched.then.partition}/{fetched.then.offset}", fetched.then.time_ms * 1000
         now_us = self._clock.now_ns() // 1000 if self._wait() else 0
+        before = history.place
         begun = history.begin(name, expires_us, fetched.value, fetched.then, now_us)
+        try:
+            claim()
+        except CloudError:
+            # It is another's, or Kafka doesn't answer and it comes again.
+            history.withdraw(name, before)
+            raise
         if begun.new and problem is not None:
             self._finish(history, name, fetched.value, "refused", *problem)
         elif begun.new:
@@ -380,9 +396,8 @@ class CommandReceiver(KafkaThread[KeyReader]):
         history, config = self._opened(), self._config
         properties = {**config.kafka.properties, "client.id": "commands"}
         servers, key = config.kafka.bootstrap_servers, config.gateway.id.encode()
-        topic, group = (
-            config.kafka.prefix + each for each in (COMMANDS_TOPIC, commands_group_of(config.gateway.id))
-        )
+        prefix = config.kafka.prefix
+        topic, group = prefix + COMMANDS_TOPIC, prefix + commands_group_of(config.gateway.id)
         reader = KeyReader(
             servers, properties, topic, key, history.place, patient=not self._metered,
             member=(group, self._executor.run),
@@ -409,8 +424,7 @@ class CommandReceiver(KafkaThread[KeyReader]):
         # Others' keys have the same partition.
         if fetched.key == self._config.gateway.id.encode():
             # Two gateways with one id would each carry it out.
-            reader.claim(fetched.then)
-            self._executor.take(fetched, history, self._config.commands)
+            self._executor.take(fetched, history, self._config.commands, partial(reader.claim, fetched.then))
         else:
             history.pass_over(fetched.then)
 

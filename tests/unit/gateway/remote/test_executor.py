@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from cloud.errors import CloudError
 from cloud.kafka.readers import Fetched, Place
 from cloud.wire.command_records import Command, CommandResult, parse_result
 from cloud.wire.fields import format_time
@@ -50,6 +52,8 @@ class Mast:
         self.path = directory / "commands"
         self.clock = Time()
         self.log: list[bytes] = []
+        self.claimed = 0
+        self.refusal: CloudError | None = None
         self.switched: Counter[str] = Counter()
         self.results: dict[str | None, list[CommandResult]] = {}
         self.steps_left = -1
@@ -60,6 +64,13 @@ class Mast:
         if self.steps_left == 0:
             raise Killed
         self.steps_left -= 1
+
+    def claim(self, offset: int) -> None:
+        self.step()
+        if self.refusal is not None:
+            raise self.refusal
+        self.claimed = offset
+        self.step()
 
     def switch(self, command: Command) -> Mapping[str, Any]:
         self.step()
@@ -84,10 +95,11 @@ class Mast:
         )  # fmt: skip
         try:
             executor.resume(history)
+            # A reader takes what another run has claimed for done, as it may be a clone's.
+            history.pass_over(Place(0, max(history.place.offset or 0, self.claimed), T0 // 1000))
             while (at := history.place.offset or 0) < len(self.log):
-                executor.take(
-                    Fetched(b"mast-07", self.log[at], Place(0, at + 1, T0 // 1000)), history, config
-                )
+                fetched = Fetched(b"mast-07", self.log[at], Place(0, at + 1, T0 // 1000))
+                executor.take(fetched, history, config, partial(self.claim, at + 1))
             self.clock.us += 11 * S
             executor.settle(history)
             history.close()
@@ -152,7 +164,7 @@ class Kills(RuleBasedStateMachine):
     def send_again(self, back: int) -> None:
         self.mast.log += self.mast.log[-back:][:1]
 
-    @rule(kill_after=st.integers(0, 14))
+    @rule(kill_after=st.integers(0, 18))
     def run_and_kill(self, kill_after: int) -> None:
         self.mast.run(kill_after)
 
@@ -253,11 +265,19 @@ def test_a_clock_that_is_set_back_brings_no_forgotten_command_back(mast: Mast) -
 
 def test_a_command_that_a_kill_cut_off_is_unknown_and_not_begun_again(mast: Mast) -> None:
     mast.send("c")
-    mast.run(kill_after=3)
+    mast.run(kill_after=5)
     assert mast.switched == {"c": 1}
     assert not mast.results
     mast.run()
     assert (mast.switched, mast.reason("c")) == ({"c": 1}, "INTERRUPTED")
+
+
+@pytest.mark.parametrize("kill_after", range(10))
+def test_a_command_is_answered_at_whichever_step_a_kill_comes(mast: Mast, kill_after: int) -> None:
+    mast.send("c")
+    mast.run(kill_after)
+    mast.run()
+    assert {each.reason for each in mast.results["c"]} <= {None, "INTERRUPTED"}
 
 
 def test_beyond_its_bound_commands_are_refused(mast: Mast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,3 +339,14 @@ def test_a_history_that_is_no_database_refuses_all(mast: Mast) -> None:
     mast.path.write_bytes(b"\0\1" * 4096)
     with pytest.raises(HistoryError, match="commands: file is not a database"):
         History(mast.path, 0)
+
+
+def test_a_command_that_another_gateway_has_claimed_is_neither_done_nor_answered(mast: Mast) -> None:
+    mast.send("c1")
+    mast.refusal = CloudError("another gateway with this id reads them")
+    with pytest.raises(CloudError):
+        mast.run()
+    assert (mast.switched["c1"], mast.results) == (0, {})
+    mast.refusal = None
+    mast.run()
+    assert (mast.switched["c1"], mast.reason("c1")) == (1, None)
