@@ -9,8 +9,8 @@ A channel is due in an interval that lies
 and, where it has records, wholly within the times they were in force. After a reading (or the begin of such a
 time) 400 days are due at most; where what follows it is further away, a reading or the end of the time looked
 at, it is of a wrong date and one day is due: not a million rows. The period in force, and the unit, are those
-of the last reading before; the newest record's where there is none. With a period longer than the interval it
-is due in those intervals alone that have a sample on the period's grid.
+of the last reading before; the newest record's where there is none. A channel whose period is longer than the
+interval is due in those intervals alone that have a sample on the period's grid.
 """
 
 from __future__ import annotations

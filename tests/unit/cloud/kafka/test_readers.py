@@ -1,24 +1,36 @@
-"""The partition of a key, as Java's client computes it."""
+"""A reader that is made while the brokers move what it reads."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from cloud.kafka.readers import partition_of
+from cloud.errors import CloudError
+from cloud.kafka.readers import Reader
 
 
-@pytest.mark.parametrize(
-    ("key", "murmur2"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_a_key_has_the_partition_that_java_gives_it(key: bytes, murmur2: int) -> None:
-    """The values are those of Kafka's own UtilsTest."""
-    assert partition_of(key, 1 << 31) == murmur2 & 0x7FFFFFFF
-    assert partition_of(key, 7) == (murmur2 & 0x7FFFFFFF) % 7
+class Moving(Reader):
+    """Its places are refused, by one error after the other."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors = list(errors)
+        # Nothing listens there: a consumer is made without a broker.
+        super().__init__("127.0.0.1:9", {}, ("commands",), patient=False)
+
+    def _places(self) -> Sequence[TopicPartition]:
+        if self.errors:
+            raise KafkaException(KafkaError(self.errors.pop(0)))
+        return (TopicPartition("commands", 0, 0),)
+
+
+def test_what_is_being_moved_is_asked_for_again() -> None:
+    reader = Moving(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.NOT_COORDINATOR)
+    assert not reader.errors
+    reader.close()
+
+
+def test_what_is_refused_is_not() -> None:
+    with pytest.raises(CloudError, match="provision topics"):
+        Moving(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.NOT_COORDINATOR)
