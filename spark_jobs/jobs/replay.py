@@ -23,7 +23,7 @@ from cloud.wire.identities import Identities
 from spark_jobs.jobs.ingest import LEASE, TABLES
 from spark_jobs.platform.errors import JobError, SettingsError
 from spark_jobs.platform.intervals import moment_of
-from spark_jobs.platform.schemas import QUARANTINE
+from spark_jobs.platform.schemas import QUARANTINE, READINGS
 from spark_jobs.platform.session import running_session, task_slots
 from spark_jobs.platform.settings import Settings, moment_us
 from spark_jobs.sinks.quarantine import release
@@ -32,7 +32,7 @@ from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.kafka import IdentitySource, kafka_between
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.transforms.dedupe import RECORD
-from spark_jobs.transforms.packing import packed, readings_of
+from spark_jobs.transforms.packing import parsing, validated
 
 DESCRIPTION: Final = "a period from Kafka, or what is in quarantine, into the tables again"
 
@@ -117,8 +117,8 @@ def replay_quarantine(
     identities = _identities(spark, settings)
     schemas = ReadingSchemas(spark, settings, keep=not dry_run)
     schemas.learn(schema_ids(records))
-    tried = packed(records, settings.dead_letter_topic, identities, schemas.known)
-    readings = readings_of(tried).select(*RECORD).persist()
+    parse = parsing(settings.dead_letter_topic, identities, schemas.known)
+    readings = validated(records, parse, READINGS).select(*RECORD).persist()
     try:
         total = Counts(dict.fromkeys(COUNTED, 0))
         total.update(records=records.count(), left_quarantine=readings.count())

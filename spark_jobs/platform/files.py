@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -105,6 +107,15 @@ class Files:
             stream.write(bytearray(content.encode() if isinstance(content, str) else content))
             if sync:
                 stream.hsync()
+
+    def add(self, uri: str, content: bytes) -> None:
+        """A file of any size where there is none; its folder is made."""
+        path = self._path(uri)
+        # By way of a local file: as an argument a call of Java would take it as text.
+        with tempfile.NamedTemporaryFile() as local:
+            local.write(content)
+            local.flush()
+            self._plain(path).copyFromLocalFile(False, False, self._path(Path(local.name).as_uri()), path)
 
     def make_folder(self, uri: str) -> None:
         """Makes a folder, and those above it, where there is none."""

@@ -13,12 +13,10 @@ with the runs that have ended. The driver does nothing for each reading, and mak
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import chain
 from typing import Any, Final
 
@@ -28,16 +26,16 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.identities import NOBODY, Identities
-from cloud.wire.number_set import NumberSet
-from spark_jobs.platform.frames import rows_frame
 from spark_jobs.platform.intervals import FOREVER_US
-from spark_jobs.platform.schemas import READINGS, SEEN, columns
+from spark_jobs.platform.schemas import QUARANTINE, READINGS, SEEN
+from spark_jobs.platform.session import task_slots
 from spark_jobs.platform.settings import Settings
-from spark_jobs.sinks.delta import ensure_table, overwrite_once, rows_after, write_once
+from spark_jobs.sinks.delta import append_files, ensure_table, overwrite_once, rows_after, write_once
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
-from spark_jobs.transforms.dedupe import joined_ranges, unseen_readings
-from spark_jobs.transforms.packing import IDENTITY, identity_ranges, packed, readings_of, rejects_of, rows_in
+from spark_jobs.transforms.dedupe import joined_ranges
+from spark_jobs.transforms.packing import files_of, packed, parsing, readings_in, rows_in, validated
+from spark_jobs.transforms.seen import IDENTITY, Ranges, SeenRanges, identity_ranges, unseen
 
 _COMPACT_EVERY: Final = 100
 """Writes after which the log of seen ranges is replaced by their union."""
@@ -48,183 +46,12 @@ _STORE_AT_ONCE: Final = 200_000
 _REMEMBERED_S: Final = 3600
 """Identities that get nothing for so long leave memory."""
 _SMALL_BATCH: Final = 50_000
-"""Up to here one file per batch and date is better than one per task."""
+"""Up to here the driver makes one file per date, as that is better than one per task."""
 _FEW: Final = 256
 """Gateways and runs up to which a filter finds what is stored of them."""
+_GIVEN: Final = 20_000
+"""Ranges up to which workers are given all that is in memory: more would be a file on the disk each batch."""
 _RANGE: Final = (*IDENTITY, "first", "last")
-_SEEN_SPANS: Final = columns("gateway channel run: string, seen: spans", spans="first last: long")
-
-
-_NOWHERE: Final = -(1 << 62)
-
-Range = tuple[int, int]
-"""First and last seq, both inside."""
-
-
-_KEY: Final = os.urandom(16)
-
-
-def identity_keys(table: Any) -> Any:
-    """A number of 64 bits for each row's gateway, channel and run, its own in each process.
-
-    Sums of digests of the three, of which few are different. Two of a million identities have the same
-    number with a chance of 1 in 37 million, and no sender can choose names by it.
-    """
-    total = np.zeros(table.num_rows, np.uint64)
-    for name in IDENTITY if table.num_rows else ():
-        column = table[name].combine_chunks().dictionary_encode()
-        values = column.dictionary.to_pylist()
-        made = (blake2b(text.encode(), digest_size=8, key=_KEY, person=name.encode()) for text in values)
-        digests = np.frombuffer(b"".join(digest.digest() for digest in made), np.uint64)
-        total += digests[column.indices.to_numpy()]
-    return total
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """Ranges of identities, ascending by identity and first seq.
-
-    ``table`` has them in another order, with gateway, channel and run: row ``order[n]`` is range n.
-    ``begins`` are the first ranges of each identity; ``twice``: whether that identity has a number twice.
-    """
-
-    table: Any
-    order: Any
-    keys: Any
-    firsts: Any
-    lasts: Any
-    begins: Any
-    twice: Any
-
-    @classmethod
-    def of(cls, table: Any) -> Ranges:
-        """Of an Arrow table as ``ranges_of`` gives them, or of several of them, one after the other."""
-        keys = identity_keys(table)
-        firsts, lasts, rows = (table[name].to_numpy() for name in ("first", "last", "rows"))
-        order = np.lexsort((firsts, keys))
-        keys, firsts, lasts = keys[order], firsts[order], lasts[order]
-        is_first = np.ones(len(keys), bool)
-        is_first[1:] = keys[1:] != keys[:-1]
-        twice = rows[order] > lasts - firsts + 1
-        # One that an earlier one reaches over has neighbours that overlap too: it suffices for the identity.
-        twice[1:] |= ~is_first[1:] & (firsts[1:] <= lasts[:-1])
-        begins = np.flatnonzero(is_first)
-        of_identity = np.logical_or.reduceat(twice, begins) if len(begins) else twice
-        return cls(table, order, keys, firsts, lasts, begins, of_identity)
-
-    @property
-    def identities(self) -> Any:
-        """Gateway, channel and run of each identity, in the order of ``begins``: an Arrow table."""
-        return self.table.select(list(IDENTITY)).take(self.order[self.begins])
-
-
-class SeenRanges:
-    """The seqs seen of identities. Memory grows with the identities, and with the gaps in them.
-
-    ``seq`` is dense, so a run of readings is one range however long it gets, and a repeat is found without
-    looking at the big table. The highest range of each identity lies in arrays; what continues it is added
-    to all identities of a batch at once; the ranges below, which gaps leave, and what falls into them are few
-    and taken one by one. Owned by the one thread that runs the batches of ``ingest``.
-    """
-
-    def __init__(self) -> None:
-        self._keys = np.empty(0, np.uint64)
-        self._firsts, self._lasts, self._used = (np.empty(0, np.int64) for _ in range(3))
-        self._below: dict[int, NumberSet] = {}
-
-    def __len__(self) -> int:
-        return len(self._keys) + sum(seqs.gaps + 1 for seqs in self._below.values())
-
-    def unknown(self, ranges: Ranges) -> Any:
-        """Which of the identities are not here."""
-        return ~self._find(ranges.keys[ranges.begins])[1]
-
-    def spans(self, key: int) -> list[Range]:
-        """The ranges of an identity."""
-        (at,), (here,) = self._find(np.array([key], np.uint64))
-        if not here:
-            return []
-        below = self._below.get(key)
-        return [*(below.spans() if below else ()), (int(self._firsts[at]), int(self._lasts[at]))]
-
-    def repeated(self, ranges: Ranges) -> Any:
-        """Finds the identities of which some numbers were seen before."""
-        at, here = self._find(ranges.keys)
-        firsts, lasts = self._bounds(at, here)
-        found = here & (ranges.firsts <= lasts) & (ranges.lasts >= firsts)
-        for row in np.flatnonzero(here & (ranges.lasts < firsts)).tolist():
-            below = self._below.get(int(ranges.keys[row]))
-            found[row] = below is not None and below.overlaps(int(ranges.firsts[row]), int(ranges.lasts[row]))
-        return np.logical_or.reduceat(found, ranges.begins) if len(found) else found
-
-    def add(self, ranges: Ranges, now: int) -> int:
-        """Takes up ranges at a time (whole seconds), whatever overlaps; how many numbers are new."""
-        begins = ranges.begins
-        if not len(begins):
-            return 0
-        ends = np.append(begins[1:], len(ranges.keys)) - 1
-        keys = ranges.keys[begins]
-        at, here = self._find(keys)
-        _, lasts = self._bounds(at, here)
-        begin_seqs, end_seqs = ranges.firsts[begins], ranges.lasts[ends]
-        gaps = np.zeros(len(ranges.keys), bool)
-        gaps[1:] = ranges.firsts[1:] > ranges.lasts[:-1] + 1
-        gaps[begins] = False
-        # Without a gap: the identity's highest range goes on, or its first one begins.
-        whole = ~ranges.twice & ~np.logical_or.reduceat(gaps, begins)
-        simple = whole & (~here | (begin_seqs == lasts + 1))
-        goes_on, new = simple & here, simple & ~here
-        self._lasts[at[goes_on]] = end_seqs[goes_on]
-        self._used[at[goes_on]] = now
-        self._insert(at[new], keys[new], begin_seqs[new], end_seqs[new], now)
-        added = int((end_seqs - begin_seqs + 1)[simple].sum())
-        for number in np.flatnonzero(~simple).tolist():
-            span = slice(begins[number], ends[number] + 1)
-            added += self._add_one(int(keys[number]), ranges.firsts[span], ranges.lasts[span], now)
-        return added
-
-    def forget(self, before: int) -> None:
-        """Lets go of the identities that got nothing since a time."""
-        kept = self._used >= before
-        for key in self._keys[~kept].tolist():
-            self._below.pop(key, None)
-        self._keys, self._used = self._keys[kept], self._used[kept]
-        self._firsts, self._lasts = self._firsts[kept], self._lasts[kept]
-
-    def _find(self, keys: Any) -> tuple[Any, Any]:
-        """Where these keys are or would be, and whether they are here."""
-        at = np.searchsorted(self._keys, keys)
-        here = at < len(self._keys)
-        here[here] = self._keys[at[here]] == keys[here]
-        return at, here
-
-    def _bounds(self, at: Any, here: Any) -> tuple[Any, Any]:
-        """The highest range of those that are here."""
-        firsts, lasts = (np.full(len(at), _NOWHERE) for _ in range(2))
-        firsts[here], lasts[here] = self._firsts[at[here]], self._lasts[at[here]]
-        return firsts, lasts
-
-    def _insert(self, at: Any, keys: Any, firsts: Any, lasts: Any, now: int) -> None:
-        if len(keys):
-            self._keys = np.insert(self._keys, at, keys)
-            self._firsts = np.insert(self._firsts, at, firsts)
-            self._lasts = np.insert(self._lasts, at, lasts)
-            self._used = np.insert(self._used, at, now)
-
-    def _add_one(self, key: int, firsts: Any, lasts: Any, now: int) -> int:
-        seqs = NumberSet(self.spans(key))
-        before = len(seqs)
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            seqs.add(first, last)
-        *below, (first, last) = seqs.spans()
-        at, here = self._find(np.array([key], np.uint64))
-        if not here[0]:
-            self._insert(at, [key], [first], [last], now)
-        self._firsts[at], self._lasts[at], self._used[at] = first, last, now
-        self._below.pop(key, None)
-        if below:
-            self._below[key] = NumberSet(below)
-        return len(seqs) - before
 
 
 @dataclass(frozen=True)
@@ -245,40 +72,55 @@ class BatchCounts:
 
 
 class _Batch:
-    """A packed batch with its summary: identities, reasons of rejects, late readings, unknown schemas."""
+    """A packed batch in the driver: ranges, reasons of rejects, late readings, unknown schemas; and its files."""
 
-    def __init__(self, spark: SparkSession, packed: DataFrame) -> None:
-        self._spark, self._packed = spark, packed
-        self._summary = packed.where(F.col("identities").isNotNull()).toArrow()
-        tables = [rows_in(identities.as_buffer()) for identities in self._summary["identities"]]
-        self.ranges = Ranges.of(pa.concat_tables(tables)) if tables else None
-        self.rows = 0 if self.ranges is None else int(self.ranges.table["rows"].to_numpy().sum())
+    def __init__(self, packed: DataFrame) -> None:
+        self._chunks = chunks = packed.toArrow()
+        tables = [rows_in(ranges.as_buffer()) for ranges in chunks["ranges"]]
+        numbered = [
+            table.append_column("chunk", pa.repeat(number, table.num_rows))
+            for number, table in enumerate(tables)
+        ]
+        self.ranges = Ranges.of(pa.concat_tables(numbered)) if any(map(len, tables)) else None
+        self.rows = sum(chunks["read"].to_pylist())
         # Why records were rejected, and Kafka's time of the first of them.
         self.reasons, self.rejects_since_us = Counter[str](), FOREVER_US
-        for reasons in self._summary["reasons"].drop_null():
+        for reasons in chunks["reasons"]:
             for reason, first_us, rows in zip(
                 *rows_in(reasons.as_buffer()).to_pydict().values(), strict=True
             ):
                 self.reasons[reason] += rows
                 self.rejects_since_us = min(self.rejects_since_us, first_us)
-        self.late = sum(self._summary["late"].to_pylist())
-        self.unknown = set(chain.from_iterable(self._summary["unknown"].drop_null().to_pylist()))
-        self.newest_us: int | None = max(self._summary["newest_us"].drop_null().to_pylist(), default=None)
+        self.late = sum(chunks["late"].to_pylist())
+        self.unknown = set(chain.from_iterable(chunks["unknown"].to_pylist()))
+        self.newest_us: int | None = max(chunks["newest_us"].drop_null().to_pylist(), default=None)
 
-    def readings_frame(self) -> DataFrame:
-        """The batch's readings."""
-        return self._collected("readings", self.rows) or readings_of(self._packed)
-
-    def rejects_frame(self) -> DataFrame:
-        """The batch's rejects."""
-        return self._collected("rejects", self.reasons.total()) or rejects_of(self._packed)
-
-    def _collected(self, column: str, rows: int) -> DataFrame | None:
-        """All rows of a small batch, which came along with the summary; None where some didn't."""
-        tables = [rows_in(packed.as_buffer()) for packed in self._summary[column].drop_null()]
-        if sum(table.num_rows for table in tables) < rows:
+    def rejects(self) -> Any:
+        """The batch's rejects, an Arrow table; None where they are too large for the driver."""
+        tables = [rows_in(rejects.as_buffer()) for rejects in self._chunks["rejects"].drop_null()]
+        if sum(table.num_rows for table in tables) < self.reasons.total():
             return None
-        return self._spark.createDataFrame(pa.concat_tables(tables).combine_chunks())
+        return pa.concat_tables(tables).combine_chunks()
+
+    def files(self, ranges: Ranges, repeated: Any, seen: SeenRanges) -> list[dict[str, Any]]:
+        """The files of what is new of the batch.
+
+        Those of chunks in which an identity has a number that is seen, or that another chunk has too, are made
+        anew without it.
+        """
+        sizes = np.diff(np.append(ranges.begins, len(ranges.keys)))
+        chunks = ranges.table["chunk"].to_numpy()[ranges.order]
+        opened = set(chunks[np.repeat(repeated, sizes)].tolist())
+        files, tables = [], [rows_in(few.as_buffer()) for few in self._chunks["readings"].drop_null()]
+        for number, made in enumerate(self._chunks["files"].to_pylist()):
+            if number in opened:
+                tables += (unseen(readings_in(file), seen)[0] for file in made)
+            else:
+                files += made
+        if tables:
+            rows = pa.concat_tables(tables)
+            files += files_of(unseen(rows, seen)[0] if repeated.any() else rows)
+        return files
 
 
 class IngestSink:
@@ -315,22 +157,21 @@ class IngestSink:
         nothing. Raises FencedError (see ``write_once``).
         """
         self._writer = app, number
-        batch = self._packed(records, identities)
-        try:
-            found = _Batch(self._spark, batch)
-            if found.unknown and self._schemas.learn(found.unknown):
-                # The first of a new schema, once: what was found with it is known from now on.
-                batch.unpersist()
-                batch = self._packed(records, identities)
-                found = _Batch(self._spark, batch)
-            rows = found.rows
-            new_reasons = Counter[str]()
-            if found.reasons:
-                rejects, since_us = found.rejects_frame(), found.rejects_since_us
-                new_reasons = self._quarantine.write(rejects, since_us, app, number)
-            new_rows = self._write_readings(found, found.ranges, app, number) if found.ranges and rows else 0
-        finally:
-            batch.unpersist()
+        found = self._packed(records, identities)
+        if found.unknown and self._schemas.learn(found.unknown):
+            # The first of a new schema, once: what was found with it is known from now on.
+            found = self._packed(records, identities)
+        rows = found.rows
+        new_reasons = Counter[str]()
+        if found.reasons:
+            table = found.rejects()
+            parse = parsing(self._dead_letter_topic, identities, self._schemas.known)
+            # Too many are read again where they lie, and not by the driver.
+            rejects = (
+                validated(records, parse, QUARANTINE) if table is None else self._spark.createDataFrame(table)
+            )
+            new_reasons = self._quarantine.write(rejects, found.rejects_since_us, app, number)
+        new_rows = self._write_readings(found, found.ranges, app, number) if found.ranges else 0
         unstored = sum(table.num_rows for table in self._unstored)
         if self._clock() - self._stored_at_s >= _STORE_EVERY_S or unstored >= _STORE_AT_ONCE:
             self.flush()
@@ -371,28 +212,20 @@ class IngestSink:
         self._unstored = []
         self._seen.forget(int(self._stored_at_s) - _REMEMBERED_S)
 
-    def _packed(self, records: DataFrame, identities: Identities) -> DataFrame:
-        return packed(records, self._dead_letter_topic, identities, self._schemas.known).persist()
+    def _packed(self, records: DataFrame, identities: Identities) -> _Batch:
+        parse = parsing(self._dead_letter_topic, identities, self._schemas.known)
+        seen = self._seen if len(self._seen) <= _GIVEN else SeenRanges()
+        return _Batch(packed(records, parse, seen, _SMALL_BATCH // task_slots(self._spark)))
 
     def _write_readings(self, found: _Batch, ranges: Ranges, app: str, number: int) -> int:
         # Another job (a replay) may have added readings.
         self._take_up()
         self._look_up(ranges)
-        repeated = np.flatnonzero(ranges.twice | self._seen.repeated(ranges))
-        names = ranges.identities.take(repeated).to_pylist()
-        keys = ranges.keys[ranges.begins[repeated]].tolist()
-        repeating = [
-            (*name.values(), [{"first": first, "last": last} for first, last in self._seen.spans(key)])
-            for name, key in zip(names, keys, strict=True)
-        ]
+        repeated = ranges.twice | self._seen.repeated(ranges)
+        files = found.files(ranges, repeated, self._seen)
         new_rows = self._seen.add(ranges, int(self._clock()))
         if new_rows:
-            fresh = found.readings_frame()
-            if repeating:
-                seen = rows_frame(self._spark, _SEEN_SPANS, repeating)
-                fresh = unseen_readings(fresh, seen, copies=bool(ranges.twice.any()))
-            small = found.rows <= _SMALL_BATCH
-            version = write_once(fresh.coalesce(1) if small else fresh, self._readings, app, number)
+            version = append_files(self._spark, self._readings, app, number, files)
             self._unstored.append(ranges.table.select(_RANGE))
             if version > self._covered + 1:
                 self._take_up()

@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, strategies as st
 
-from spark_jobs.sinks.readings import Ranges, SeenRanges
-from spark_jobs.transforms.packing import identities_of, ranges_of
+from spark_jobs.transforms.seen import Ranges, SeenRanges, identities_of, ranges_of
 
 
 def plain_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
