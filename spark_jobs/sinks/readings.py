@@ -22,7 +22,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.identities import NOBODY, Identities
@@ -35,7 +34,7 @@ from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.transforms.dedupe import joined_ranges
 from spark_jobs.transforms.packing import files_of, packed, parsing, readings_in, rows_in, validated
-from spark_jobs.transforms.seen import IDENTITY, Ranges, SeenRanges, identity_ranges, unseen
+from spark_jobs.transforms.seen import IDENTITY, RANGE, SeenRanges, identity_ranges, keyed, unseen
 
 _COMPACT_EVERY: Final = 100
 """Writes after which the log of seen ranges is replaced by their union."""
@@ -51,7 +50,6 @@ _FEW: Final = 256
 """Gateways and runs up to which a filter finds what is stored of them."""
 _GIVEN: Final = 20_000
 """Ranges up to which workers are given all that is in memory: more would be a file on the disk each batch."""
-_RANGE: Final = (*IDENTITY, "first", "last")
 
 
 @dataclass(frozen=True)
@@ -72,23 +70,19 @@ class BatchCounts:
 
 
 class _Batch:
-    """A packed batch in the driver: ranges, reasons of rejects, late readings, unknown schemas; and its files."""
+    """A packed batch in the driver: ranges of its readings, reasons of its rejects, and its files."""
 
     def __init__(self, packed: DataFrame) -> None:
         self._chunks = chunks = packed.toArrow()
         tables = [rows_in(ranges.as_buffer()) for ranges in chunks["ranges"]]
-        numbered = [
-            table.append_column("chunk", pa.repeat(number, table.num_rows))
-            for number, table in enumerate(tables)
-        ]
-        self.ranges = Ranges.of(pa.concat_tables(numbered)) if any(map(len, tables)) else None
+        # An Arrow table, None where nothing can be new.
+        self.ranges = keyed(pa.concat_tables(tables)) if any(map(len, tables)) else None
+        self._chunk = np.repeat(np.arange(len(tables)), [*map(len, tables)])
         self.rows = sum(chunks["read"].to_pylist())
         # Why records were rejected, and Kafka's time of the first of them.
         self.reasons, self.rejects_since_us = Counter[str](), FOREVER_US
-        for reasons in chunks["reasons"]:
-            for reason, first_us, rows in zip(
-                *rows_in(reasons.as_buffer()).to_pydict().values(), strict=True
-            ):
+        for table in map(rows_in, chunks["reasons"].to_pylist()):
+            for reason, first_us, rows in zip(*table.to_pydict().values(), strict=True):
                 self.reasons[reason] += rows
                 self.rejects_since_us = min(self.rejects_since_us, first_us)
         self.late = sum(chunks["late"].to_pylist())
@@ -98,29 +92,36 @@ class _Batch:
     def rejects(self) -> Any:
         """The batch's rejects, an Arrow table; None where they are too large for the driver."""
         tables = [rows_in(rejects.as_buffer()) for rejects in self._chunks["rejects"].drop_null()]
-        if sum(table.num_rows for table in tables) < self.reasons.total():
+        if sum(map(len, tables)) < self.reasons.total():
             return None
         return pa.concat_tables(tables).combine_chunks()
 
-    def files(self, ranges: Ranges, repeated: Any, seen: SeenRanges) -> list[dict[str, Any]]:
-        """The files of what is new of the batch.
+    def new(self, seen: SeenRanges) -> tuple[list[dict[str, Any]], Any]:
+        """The files of what is new of the batch, and its ranges.
 
-        Those of chunks in which an identity has a number that is seen, or that another chunk has too, are made
-        anew without it.
+        Files of a chunk are made anew where one of its identities has a number that was seen, or that
+        another chunk has too.
         """
-        sizes = np.diff(np.append(ranges.begins, len(ranges.keys)))
-        chunks = ranges.table["chunk"].to_numpy()[ranges.order]
-        opened = set(chunks[np.repeat(repeated, sizes)].tolist())
+        repeated = seen.repeated(self.ranges)
+        opened = np.unique(self._chunk[repeated]).tolist()
         files, tables = [], [rows_in(few.as_buffer()) for few in self._chunks["readings"].drop_null()]
+        is_plain = np.ones(len(self._chunk), bool)
         for number, made in enumerate(self._chunks["files"].to_pylist()):
-            if number in opened:
-                tables += (unseen(readings_in(file), seen)[0] for file in made)
-            else:
+            if number not in opened:
                 files += made
-        if tables:
-            rows = pa.concat_tables(tables)
-            files += files_of(unseen(rows, seen)[0] if repeated.any() else rows)
-        return files
+            else:
+                tables += (unseen(readings_in(file), seen)[0] for file in made)
+        if not tables:
+            return files, self.ranges
+        rows = pa.concat_tables(tables)
+        if not opened:
+            return files + files_of(rows), self.ranges
+        rows, ranges = unseen(rows, seen)
+        small = np.flatnonzero(self._chunks["readings"].is_valid().to_numpy())
+        is_plain = ~np.isin(self._chunk, [*opened, *small])
+        return files + files_of(rows), pa.concat_tables(
+            [self.ranges.filter(pa.array(is_plain)), keyed(ranges)]
+        )
 
 
 class IngestSink:
@@ -171,7 +172,7 @@ class IngestSink:
                 validated(records, parse, QUARANTINE) if table is None else self._spark.createDataFrame(table)
             )
             new_reasons = self._quarantine.write(rejects, found.rejects_since_us, app, number)
-        new_rows = self._write_readings(found, found.ranges, app, number) if found.ranges else 0
+        new_rows = 0 if found.ranges is None else self._write_readings(found, app, number)
         unstored = sum(table.num_rows for table in self._unstored)
         if self._clock() - self._stored_at_s >= _STORE_EVERY_S or unstored >= _STORE_AT_ONCE:
             self.flush()
@@ -199,7 +200,8 @@ class IngestSink:
         unstored = pa.concat_tables(self._unstored)
         version = pa.repeat(pa.scalar(self._covered, pa.int64()), unstored.num_rows)
         table = unstored.append_column("readings_version", version).rename_columns(SEEN.schema.names)
-        frame = self._spark.createDataFrame(table).coalesce(1)
+        # Of several chunks Spark loses the last where one is empty.
+        frame = self._spark.createDataFrame(table.combine_chunks()).coalesce(1)
         if self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1:
             frame = joined_ranges(self._stored().union(_plain(frame)))
             frame = frame.withColumn("readings_version", F.lit(self._covered).cast("long")).toDF(
@@ -217,25 +219,25 @@ class IngestSink:
         seen = self._seen if len(self._seen) <= _GIVEN else SeenRanges()
         return _Batch(packed(records, parse, seen, _SMALL_BATCH // task_slots(self._spark)))
 
-    def _write_readings(self, found: _Batch, ranges: Ranges, app: str, number: int) -> int:
+    def _write_readings(self, found: _Batch, app: str, number: int) -> int:
         # Another job (a replay) may have added readings.
         self._take_up()
-        self._look_up(ranges)
-        repeated = ranges.twice | self._seen.repeated(ranges)
-        files = found.files(ranges, repeated, self._seen)
-        new_rows = self._seen.add(ranges, int(self._clock()))
-        if new_rows:
-            version = append_files(self._spark, self._readings, app, number, files)
-            self._unstored.append(ranges.table.select(_RANGE))
-            if version > self._covered + 1:
-                self._take_up()
-            else:
-                self._covered = version
-        return new_rows
+        self._look_up(found.ranges)
+        files, ranges = found.new(self._seen)
+        if not files:
+            return 0
+        version = append_files(self._spark, self._readings, app, number, files)
+        self._seen.add(ranges, int(self._clock()))
+        self._unstored.append(ranges.select(RANGE))
+        if version > self._covered + 1:
+            self._take_up()
+        else:
+            self._covered = version
+        return sum(file["rows"] for file in files)
 
-    def _look_up(self, ranges: Ranges) -> None:
+    def _look_up(self, ranges: Any) -> None:
         """Takes up what is stored of those identities that are not in memory."""
-        wanted = ranges.identities.filter(pa.array(self._seen.unknown(ranges)))
+        wanted = ranges.filter(pa.array(self._seen.unknown(ranges))).select(IDENTITY)
         if not wanted.num_rows:
             return
         stored = self._stored()
@@ -244,7 +246,7 @@ class IngestSink:
             # Perhaps with other channels of these runs. It takes two jobs fewer than a join.
             stored = stored.where(F.col("gateway").isin(gateways) & F.col("run").isin(runs))
         else:
-            names = F.broadcast(self._spark.createDataFrame(wanted))
+            names = F.broadcast(self._spark.createDataFrame(wanted.combine_chunks()))
             stored = stored.join(names, list(IDENTITY), "left_semi")
         self._add(stored.toArrow())
 
@@ -252,14 +254,14 @@ class IngestSink:
         """Takes up what ``readings`` got after the version covered."""
         rows, self._covered = rows_after(self._spark, self._readings, self._covered, identity_ranges)
         if rows:
-            table = pa.table({name: [row[name] for row in rows] for name in _RANGE})
+            table = pa.table({name: [row[name] for row in rows] for name in RANGE})
             self._unstored.append(table)
             # First what was stored before of identities that are not in memory.
-            self._look_up(_ranges(table))
+            self._look_up(keyed(table))
             self._add(table)
 
     def _add(self, table: Any) -> None:
-        self._seen.add(_ranges(table), int(self._clock()))
+        self._seen.add(keyed(table), int(self._clock()))
 
     def _stored(self) -> DataFrame:
         return _plain(self._spark.read.format("delta").load(self._seen_table))
@@ -267,10 +269,4 @@ class IngestSink:
 
 def _plain(seen: DataFrame) -> DataFrame:
     """Rows of ``_seen`` as ranges."""
-    return seen.drop("readings_version").toDF(*_RANGE)
-
-
-def _ranges(table: Any) -> Ranges:
-    """Ranges in which each number is once."""
-    rows = pc.add(pc.subtract(table["last"], table["first"]), 1)
-    return Ranges.of(table.append_column("rows", rows))
+    return seen.drop("readings_version").toDF(*RANGE)

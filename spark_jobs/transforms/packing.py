@@ -1,4 +1,4 @@
-"""A batch of Kafka records, read and validated once: the files of its readings, their identities, its rejects.
+"""A batch of Kafka records, read and validated once: the files of its readings, their ranges, its rejects.
 
 Spark would take parsed rows apart and put them together several times before they are in a file. So a worker
 makes the Parquet files itself, of what is new by the ranges it is given, and the driver gets these as byte
@@ -78,9 +78,8 @@ def _bound(value: Any, *, is_upper: bool) -> Any:
         return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
     if not isinstance(value, str) or len(value) <= _SHORT:
         return value
-    # What is cut off must not be above the bound.
-    last = "\x7f" if value[_SHORT:].isascii() else "\U0010ffff"
-    return value[:_SHORT] + (last if is_upper else "")
+    # Names are ASCII: none of them is above this.
+    return value[:_SHORT] + ("\x7f" if is_upper else "")
 
 
 def _stats(rows: Any) -> str:
@@ -91,7 +90,7 @@ def _stats(rows: Any) -> str:
             low, high = pc.min_max(rows[name]).as_py().values()
             least[name], greatest[name] = _bound(low, is_upper=False), _bound(high, is_upper=True)
     found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
-    return json.dumps(found, ensure_ascii=False)
+    return json.dumps(found)
 
 
 def files_of(readings: Any) -> list[dict[str, Any]]:
