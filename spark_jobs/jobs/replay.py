@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from delta.tables import DeltaTable
@@ -32,7 +33,8 @@ from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.kafka import IdentitySource, kafka_between
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.transforms.dedupe import RECORD
-from spark_jobs.transforms.packing import parsing, validated
+from spark_jobs.transforms.packing import validated
+from spark_jobs.transforms.validate import parse_batch
 
 DESCRIPTION: Final = "a period from Kafka, or what is in quarantine, into the tables again"
 
@@ -117,7 +119,8 @@ def replay_quarantine(
     identities = _identities(spark, settings)
     schemas = ReadingSchemas(spark, settings, keep=not dry_run)
     schemas.learn(schema_ids(records))
-    parse = parsing(settings.dead_letter_topic, identities, schemas.known)
+    given = {"dead_letter_topic": settings.dead_letter_topic, "identities": identities}
+    parse = partial(parse_batch, **given, schemas=schemas.known)
     readings = validated(records, parse, READINGS).select(*RECORD).persist()
     try:
         total = Counts(dict.fromkeys(COUNTED, 0))

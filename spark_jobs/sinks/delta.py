@@ -207,25 +207,17 @@ def append_files(
     folder and never committed is removed by VACUUM.
     """
     store, now_ms = Files(spark), int(time.time() * 1000)
-    names = [
-        f"date={file['date']}/part-{at:05}-{uuid.uuid4()}.c000.snappy.parquet"
-        for at, file in enumerate(files)
-    ]
+    names = [f"date={file['date']}/part-{uuid.uuid4()}.c000.snappy.parquet" for file in files]
+
+    def added(name: str, file: Mapping[str, Any]) -> str:
+        store.add(f"{location}/{name}", file["content"])
+        found = {"path": name, "partitionValues": {"date": str(file["date"])}, "size": len(file["content"])}
+        found |= {"modificationTime": now_ms, "dataChange": True, "stats": file["stats"]}
+        return json.dumps({"add": found})
+
     with ThreadPoolExecutor(_UPLOADS) as pool:
-        for _ in pool.map(lambda name, file: store.add(f"{location}/{name}", file["content"]), names, files):
-            pass
-    added = [
-        {
-            "path": name,
-            "partitionValues": {"date": str(file["date"])},
-            "size": len(file["content"]),
-            "modificationTime": now_ms,
-            "dataChange": True,
-            "stats": file["stats"],
-        }
-        for name, file in zip(names, files, strict=True)
-    ]
-    return retried(lambda: _commit(spark, location, app, number, files=added), "append-files")
+        actions = list(pool.map(added, names, files))
+    return retried(lambda: _commit(spark, location, app, number, actions), "append-files")
 
 
 def overwrite_once(frame: DataFrame, location: str, app: str, number: int) -> None:
@@ -259,12 +251,7 @@ def fence(spark: SparkSession, location: str, app: str, number: int) -> None:
 
 
 def _commit(
-    spark: SparkSession,
-    location: str,
-    app: str,
-    number: int,
-    rows: DataFrame | None = None,
-    files: Sequence[Mapping[str, Any]] = (),
+    spark: SparkSession, location: str, app: str, number: int, rows: DataFrame | Sequence[str] | None = None
 ) -> int:
     """One commit under a number of the app, where there is none under it yet; the version that has it."""
     jvm = java_of(spark)
@@ -280,18 +267,18 @@ def _commit(
     mark = delta.actions.SetTransaction(app, number, jvm.scala.Option.apply(int(time.time() * 1000)))
     made = jvm.java.util.ArrayList()
     made.add(mark)
-    for file in files:
-        made.add(_only(delta.actions, "Action").fromJson(json.dumps({"add": file})))
-    actions = converters.asScala(made).toList()
     operation = _only(delta, "DeltaOperations$EmptyCommit")
-    if rows is not None or files:
+    if rows is not None:
         append = jvm.org.apache.spark.sql.SaveMode.Append
         operation = getattr(delta, "DeltaOperations$Write")(append, nothing, nothing, nothing)
-    if rows is not None:
-        actions = transaction.writeFiles(java_frame(rows)).appendedAll(actions)
-    elif files:
+    if isinstance(rows, DataFrame):
+        made.addAll(converters.asJava(transaction.writeFiles(java_frame(rows))))
+    elif rows is not None:
+        for action in rows:
+            made.add(_only(delta.actions, "Action").fromJson(action))
         # As writeFiles does: it joins small files where these are many by now.
         transaction.registerPostCommitHook(_only(delta.hooks, "AutoCompact"))
+    actions = converters.asScala(made).toList()
     return int(transaction.commit(actions, operation))
 
 

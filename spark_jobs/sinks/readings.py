@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -33,8 +34,9 @@ from spark_jobs.sinks.delta import append_files, ensure_table, overwrite_once, r
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.transforms.dedupe import joined_ranges
-from spark_jobs.transforms.packing import files_of, packed, parsing, readings_in, rows_in, validated
+from spark_jobs.transforms.packing import files_of, packed, readings_in, rows_in, validated
 from spark_jobs.transforms.seen import IDENTITY, RANGE, SeenRanges, identity_ranges, keyed, unseen
+from spark_jobs.transforms.validate import Parse, parse_batch
 
 _COMPACT_EVERY: Final = 100
 """Writes after which the log of seen ranges is replaced by their union."""
@@ -76,15 +78,14 @@ class _Batch:
         self._chunks = chunks = packed.toArrow()
         tables = [rows_in(ranges.as_buffer()) for ranges in chunks["ranges"]]
         # An Arrow table, None where nothing can be new.
-        self.ranges = keyed(pa.concat_tables(tables)) if any(map(len, tables)) else None
-        self._chunk = np.repeat(np.arange(len(tables)), [*map(len, tables)])
+        self.ranges: Any = keyed(pa.concat_tables(tables)) if any(map(len, tables)) else None
+        self._chunk = np.repeat(np.arange(len(tables)), np.array([*map(len, tables)], int))
         self.rows = sum(chunks["read"].to_pylist())
         # Why records were rejected, and Kafka's time of the first of them.
         self.reasons, self.rejects_since_us = Counter[str](), FOREVER_US
-        for table in map(rows_in, chunks["reasons"].to_pylist()):
-            for reason, first_us, rows in zip(*table.to_pydict().values(), strict=True):
-                self.reasons[reason] += rows
-                self.rejects_since_us = min(self.rejects_since_us, first_us)
+        for reason, first_us, rows in (row.values() for row in chain(*chunks["reasons"].to_pylist())):
+            self.reasons[reason] += rows
+            self.rejects_since_us = min(self.rejects_since_us, first_us)
         self.late = sum(chunks["late"].to_pylist())
         self.unknown = set(chain.from_iterable(chunks["unknown"].to_pylist()))
         self.newest_us: int | None = max(chunks["newest_us"].drop_null().to_pylist(), default=None)
@@ -102,26 +103,21 @@ class _Batch:
         Files of a chunk are made anew where one of its identities has a number that was seen, or that
         another chunk has too.
         """
-        repeated = seen.repeated(self.ranges)
-        opened = np.unique(self._chunk[repeated]).tolist()
-        files, tables = [], [rows_in(few.as_buffer()) for few in self._chunks["readings"].drop_null()]
-        is_plain = np.ones(len(self._chunk), bool)
-        for number, made in enumerate(self._chunks["files"].to_pylist()):
-            if number not in opened:
-                files += made
+        opened = set(self._chunk[seen.repeated(self.ranges)].tolist())
+        files, tables, whole = [], [], []
+        for number, (made, few) in enumerate(zip(*self._chunks.select(["files", "readings"]), strict=True)):
+            if few.is_valid:
+                tables.append(rows_in(few.as_buffer()))
+            elif number in opened:
+                tables += (unseen(readings_in(file), seen)[0] for file in made.as_py())
             else:
-                tables += (unseen(readings_in(file), seen)[0] for file in made)
-        if not tables:
-            return files, self.ranges
-        rows = pa.concat_tables(tables)
-        if not opened:
-            return files + files_of(rows), self.ranges
-        rows, ranges = unseen(rows, seen)
-        small = np.flatnonzero(self._chunks["readings"].is_valid().to_numpy())
-        is_plain = ~np.isin(self._chunk, [*opened, *small])
-        return files + files_of(rows), pa.concat_tables(
-            [self.ranges.filter(pa.array(is_plain)), keyed(ranges)]
-        )
+                files += made.as_py()
+                whole.append(number)
+        ranges = self.ranges.filter(pa.array(np.isin(self._chunk, whole)))
+        if tables:
+            rows, others = unseen(pa.concat_tables(tables), seen)
+            files, ranges = files + files_of(rows), pa.concat_tables([ranges, keyed(others)])
+        return files, ranges
 
 
 class IngestSink:
@@ -158,19 +154,18 @@ class IngestSink:
         nothing. Raises FencedError (see ``write_once``).
         """
         self._writer = app, number
-        found = self._packed(records, identities)
+        parse = partial(parse_batch, dead_letter_topic=self._dead_letter_topic, identities=identities)
+        found = self._packed(records, partial(parse, schemas=self._schemas.known))
         if found.unknown and self._schemas.learn(found.unknown):
             # The first of a new schema, once: what was found with it is known from now on.
-            found = self._packed(records, identities)
+            found = self._packed(records, partial(parse, schemas=self._schemas.known))
         rows = found.rows
         new_reasons = Counter[str]()
         if found.reasons:
-            table = found.rejects()
-            parse = parsing(self._dead_letter_topic, identities, self._schemas.known)
-            # Too many are read again where they lie, and not by the driver.
-            rejects = (
-                validated(records, parse, QUARANTINE) if table is None else self._spark.createDataFrame(table)
-            )
+            if (table := found.rejects()) is not None:
+                rejects = self._spark.createDataFrame(table)
+            else:
+                rejects = validated(records, partial(parse, schemas=self._schemas.known), QUARANTINE)
             new_reasons = self._quarantine.write(rejects, found.rejects_since_us, app, number)
         new_rows = 0 if found.ranges is None else self._write_readings(found, app, number)
         unstored = sum(table.num_rows for table in self._unstored)
@@ -214,10 +209,10 @@ class IngestSink:
         self._unstored = []
         self._seen.forget(int(self._stored_at_s) - _REMEMBERED_S)
 
-    def _packed(self, records: DataFrame, identities: Identities) -> _Batch:
-        parse = parsing(self._dead_letter_topic, identities, self._schemas.known)
+    def _packed(self, records: DataFrame, parse: Parse) -> _Batch:
         seen = self._seen if len(self._seen) <= _GIVEN else SeenRanges()
-        return _Batch(packed(records, parse, seen, _SMALL_BATCH // task_slots(self._spark)))
+        few = _SMALL_BATCH // task_slots(self._spark)
+        return _Batch(packed(records, parse, seen, few))
 
     def _write_readings(self, found: _Batch, app: str, number: int) -> int:
         # Another job (a replay) may have added readings.
@@ -248,7 +243,7 @@ class IngestSink:
         else:
             names = F.broadcast(self._spark.createDataFrame(wanted.combine_chunks()))
             stored = stored.join(names, list(IDENTITY), "left_semi")
-        self._add(stored.toArrow())
+        self._seen.add(keyed(stored.toArrow()), int(self._clock()))
 
     def _take_up(self) -> None:
         """Takes up what ``readings`` got after the version covered."""
@@ -258,10 +253,7 @@ class IngestSink:
             self._unstored.append(table)
             # First what was stored before of identities that are not in memory.
             self._look_up(keyed(table))
-            self._add(table)
-
-    def _add(self, table: Any) -> None:
-        self._seen.add(keyed(table), int(self._clock()))
+            self._seen.add(keyed(table), int(self._clock()))
 
     def _stored(self) -> DataFrame:
         return _plain(self._spark.read.format("delta").load(self._seen_table))

@@ -20,14 +20,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud.wire.avro_readings import NO_SCHEMAS
-from cloud.wire.identities import NOBODY, Identities
+from spark_jobs.platform.frames import dicts_of
 from spark_jobs.platform.schemas import QUARANTINE, READINGS, Table, columns
 from spark_jobs.transforms.seen import SeenRanges, unseen
-from spark_jobs.transforms.validate import READING_ROWS, Parsed, parse_batch
+from spark_jobs.transforms.validate import READING_ROWS, Parse, Parsed
 
 PACKED: Final = columns(
-    "readings ranges rejects reasons: binary, files: files, read late newest_us: long, unknown: longs",
+    "readings ranges rejects: binary, files: files, reasons: reasons, read late newest_us: long, "
+    "unknown: longs",
+    reasons="reason: string, first_us rows: long",
     files="date: date, rows: long, stats: string, content: binary",
 )
 """A row for each chunk of a task's records; byte strings but for ``content`` are Arrow streams.
@@ -47,7 +48,7 @@ _MOST_REJECTED: Final = 4 << 20
 """Bytes of a chunk's rejects that the driver takes."""
 _MOST_UNKNOWN: Final = 100
 
-_REASONS: Final = pa.schema([("reason", pa.string()), ("first_us", pa.int64()), ("rows", pa.int64())])
+_NEEDED: Final = ("value", "key", "topic", "partition", "offset", "timestamp", "headers")
 _PACKED_ROWS: Final = to_arrow_schema(PACKED)
 _ALIKE: Final = [
     *("gateway", "channel", "run", "quantity", "unit", "period_ms", "raw_unit", "quality", "clock", "cal"),
@@ -115,10 +116,10 @@ def readings_in(file: Mapping[str, Any]) -> Any:
     return rows.append_column("date", dates).select(READING_ROWS.names).cast(READING_ROWS)
 
 
-def _reasons(rejects: Any) -> Any:
+def _reasons(rejects: Any) -> list[dict[str, Any]]:
     """How many rejects there are of each reason, and Kafka's time of the first of them."""
     found = rejects.group_by("reason").aggregate([("kafka_time", "min"), ("kafka_time", "count")])
-    return found.rename_columns(_REASONS.names).cast(_REASONS)
+    return dicts_of(found.rename_columns(["reason", "first_us", "rows"]))
 
 
 def _late(readings: Any) -> int:
@@ -128,7 +129,7 @@ def _late(readings: Any) -> int:
     return int(pc.sum(late).as_py() or 0)
 
 
-def _pack(batches: Iterable[Any], parse: partial[Parsed], seen: SeenRanges, few: int) -> Iterator[Any]:
+def _pack(batches: Iterable[Any], parse: Parse, seen: SeenRanges, few: int) -> Iterator[Any]:
     parsed: list[Parsed] = []
     records, newest_us = 0, None
     for batch in batches:
@@ -146,10 +147,9 @@ def _pack(batches: Iterable[Any], parse: partial[Parsed], seen: SeenRanges, few:
 
 
 def _row(parsed: list[Parsed], newest_us: int | None, seen: SeenRanges, few: int) -> Any:
-    read, rejects = (
-        pa.Table.from_batches([getattr(each, name) for each in parsed]) for name in ("readings", "rejects")
-    )
-    unknown = frozenset[int]().union(*(each.unknown for each in parsed))
+    read = pa.Table.from_batches([each.readings for each in parsed])
+    rejects = pa.Table.from_batches([each.rejects for each in parsed])
+    unknown = {number for each in parsed for number in each.unknown}
     parsed.clear()
     readings, ranges = unseen(read, seen)
     is_few = readings.num_rows <= few
@@ -158,7 +158,7 @@ def _row(parsed: list[Parsed], newest_us: int | None, seen: SeenRanges, few: int
         "files": [] if is_few else files_of(readings),
         "ranges": _to_bytes(ranges),
         "rejects": _to_bytes(rejects) if 0 < rejects.nbytes <= _MOST_REJECTED else None,
-        "reasons": _to_bytes(_reasons(rejects)),
+        "reasons": _reasons(rejects),
         "read": read.num_rows,
         "late": _late(read),
         "newest_us": newest_us,
@@ -167,28 +167,15 @@ def _row(parsed: list[Parsed], newest_us: int | None, seen: SeenRanges, few: int
     return pa.RecordBatch.from_pylist([values], schema=_PACKED_ROWS)
 
 
-def _needed(records: DataFrame) -> DataFrame:
-    return records.select("value", "key", "topic", "partition", "offset", "timestamp", "headers")
-
-
-def packed(records: DataFrame, parse: partial[Parsed], seen: SeenRanges, few: int) -> DataFrame:
-    """Kafka records (as the source gives them, headers included) by ``parsing``: rows of PACKED.
+def packed(records: DataFrame, parse: Parse, seen: SeenRanges, few: int) -> DataFrame:
+    """Kafka records (as the source gives them, headers included) validated: rows of PACKED.
 
     Up to ``few`` readings of a chunk are no file.
     """
-    return _needed(records).mapInArrow(partial(_pack, parse=parse, seen=seen, few=few), PACKED)
+    return records.select(*_NEEDED).mapInArrow(partial(_pack, parse=parse, seen=seen, few=few), PACKED)
 
 
-def parsing(
-    dead_letter_topic: str, identities: Identities = NOBODY, schemas: Mapping[int, str] = NO_SCHEMAS
-) -> partial[Parsed]:
-    """How workers validate an Arrow batch of Kafka records."""
-    return partial(
-        parse_batch, dead_letter_topic=dead_letter_topic, identities=identities, schemas=dict(schemas)
-    )
-
-
-def validated(records: DataFrame, parse: partial[Parsed], table: Table) -> DataFrame:
+def validated(records: DataFrame, parse: Parse, table: Table) -> DataFrame:
     """Those of Kafka's records that are rows of a table, ``readings`` or ``quarantine``: its columns."""
     name = {READINGS.name: "readings", QUARANTINE.name: "rejects"}[table.name]
 
@@ -196,4 +183,4 @@ def validated(records: DataFrame, parse: partial[Parsed], table: Table) -> DataF
         made = (getattr(parse(batch), name) for batch in batches)
         yield from (each for each in made if each.num_rows)
 
-    return _needed(records).mapInArrow(rows, table.schema)
+    return records.select(*_NEEDED).mapInArrow(rows, table.schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from cloud.wire.reading_records import (
 )
 from spark_jobs.platform.schemas import QUARANTINE, READINGS
 from spark_jobs.transforms import validate
-from spark_jobs.transforms.packing import parsing, validated
+from spark_jobs.transforms.packing import validated
 from spark_jobs.transforms.validate import parse_batch
 from tests.spark.records import (
     KAFKA_ROWS,
@@ -44,7 +45,10 @@ GOOD = encode_reading(reading(1))
 
 def parsed(frame: DataFrame) -> tuple[list[Row], list[Row]]:
     """Readings and rejects, each in the order of their offsets."""
-    found = (validated(frame, parsing(DEAD), table).collect() for table in (READINGS, QUARANTINE))
+    found = (
+        validated(frame, partial(parse_batch, dead_letter_topic=DEAD), table).collect()
+        for table in (READINGS, QUARANTINE)
+    )
     return tuple(sorted(rows, key=lambda row: row.kafka_offset) for rows in found)  # type: ignore[return-value]
 
 
