@@ -119,8 +119,8 @@ def replay_quarantine(
     identities = _identities(spark, settings)
     schemas = ReadingSchemas(spark, settings, keep=not dry_run)
     schemas.learn(schema_ids(records))
-    given = {"dead_letter_topic": settings.dead_letter_topic, "identities": identities}
-    parse = partial(parse_batch, **given, schemas=schemas.known)
+    parse = partial(parse_batch, dead_letter_topic=settings.dead_letter_topic, identities=identities)
+    parse = partial(parse, schemas=schemas.known)
     readings = validated(records, parse, READINGS).select(*RECORD).persist()
     try:
         total = Counts(dict.fromkeys(COUNTED, 0))

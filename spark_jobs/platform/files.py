@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -101,21 +99,12 @@ class Files:
             return bytes(stream.readAllBytes())
 
     def write(self, uri: str, content: str | bytes, *, sync: bool = False) -> None:
-        """A small file, in the place of an older one; with ``sync`` it is on the disk when this returns."""
+        """A file, in the place of an older one; with ``sync`` it is on the disk when this returns."""
         path = self._path(uri)
         with closing(self._plain(path).create(path, True)) as stream:
             stream.write(bytearray(content.encode() if isinstance(content, str) else content))
             if sync:
                 stream.hsync()
-
-    def add(self, uri: str, content: bytes) -> None:
-        """A file of any size where there is none; its folder is made."""
-        path = self._path(uri)
-        # By way of a local file: as an argument a call of Java would take it as text.
-        with tempfile.NamedTemporaryFile() as local:
-            local.write(content)
-            local.flush()
-            self._plain(path).copyFromLocalFile(False, False, self._path(Path(local.name).as_uri()), path)
 
     def make_folder(self, uri: str) -> None:
         """Makes a folder, and those above it, where there is none."""

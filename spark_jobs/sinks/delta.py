@@ -13,7 +13,6 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -47,9 +46,6 @@ CONFLICTS: Final = (
 
 _ATTEMPTS: Final = 8
 """Within 13 s. A compaction commits once and is done with these files: the second nearly always succeeds."""
-
-_UPLOADS: Final = 8
-"""Files that are written at a time: a bucket takes each a tenth of a second."""
 
 _T = TypeVar("_T")
 
@@ -207,16 +203,13 @@ def append_files(
     folder and never committed is removed by VACUUM.
     """
     store, now_ms = Files(spark), int(time.time() * 1000)
-    names = [f"date={file['date']}/part-{uuid.uuid4()}.c000.snappy.parquet" for file in files]
-
-    def added(name: str, file: Mapping[str, Any]) -> str:
-        store.add(f"{location}/{name}", file["content"])
+    actions = []
+    for file in files:
+        name = f"date={file['date']}/part-{uuid.uuid4()}.c000.snappy.parquet"
+        store.write(f"{location}/{name}", file["content"])
         found = {"path": name, "partitionValues": {"date": str(file["date"])}, "size": len(file["content"])}
         found |= {"modificationTime": now_ms, "dataChange": True, "stats": file["stats"]}
-        return json.dumps({"add": found})
-
-    with ThreadPoolExecutor(_UPLOADS) as pool:
-        actions = list(pool.map(added, names, files))
+        actions.append(json.dumps({"add": found}))
     return retried(lambda: _commit(spark, location, app, number, actions), "append-files")
 
 

@@ -8,7 +8,8 @@ a checkpoint that was lost, repeats nothing. All writes carry a number of the wr
 The stored ranges may be behind ``readings``: each row has the version of it up to which they are complete,
 and what came after that, from whichever job, is taken up from its change feed. Those of identities that got
 something lately are in memory; others are looked up when they return, so what is in memory doesn't grow
-with the runs that have ended. The driver does nothing for each reading, and makes no object of it.
+with the runs that have ended. Workers make the files of large batches, and the driver commits them as one
+transaction; it does nothing for each reading but in small batches, and where some were seen before.
 """
 
 from __future__ import annotations
@@ -159,7 +160,6 @@ class IngestSink:
         if found.unknown and self._schemas.learn(found.unknown):
             # The first of a new schema, once: what was found with it is known from now on.
             found = self._packed(records, partial(parse, schemas=self._schemas.known))
-        rows = found.rows
         new_reasons = Counter[str]()
         if found.reasons:
             if (table := found.rejects()) is not None:
@@ -173,10 +173,10 @@ class IngestSink:
             self.flush()
         rejected, new_rejects = found.reasons.total(), new_reasons.total()
         return BatchCounts(
-            records=rows + rejected,
+            records=found.rows + rejected,
             readings=new_rows,
             quarantined=new_rejects,
-            repeated=rows - new_rows + rejected - new_rejects,
+            repeated=found.rows - new_rows + rejected - new_rejects,
             reasons=new_reasons,
             late=found.late,
             newest_us=found.newest_us,
@@ -192,27 +192,20 @@ class IngestSink:
         # Before the first write they are what the next start finds as well.
         if not self._unstored or self._writer is None:
             return
-        unstored = pa.concat_tables(self._unstored)
-        version = pa.repeat(pa.scalar(self._covered, pa.int64()), unstored.num_rows)
-        table = unstored.append_column("readings_version", version).rename_columns(SEEN.schema.names)
         # Of several chunks Spark loses the last where one is empty.
-        frame = self._spark.createDataFrame(table.combine_chunks()).coalesce(1)
-        if self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1:
-            frame = joined_ranges(self._stored().union(_plain(frame)))
-            frame = frame.withColumn("readings_version", F.lit(self._covered).cast("long")).toDF(
-                *SEEN.schema.names
-            )
-            overwrite_once(frame, self._seen_table, *self._writer)
-        else:
-            write_once(frame, self._seen_table, *self._writer)
+        frame = self._spark.createDataFrame(pa.concat_tables(self._unstored).combine_chunks()).coalesce(1)
+        is_joined = self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1
+        if is_joined:
+            frame = joined_ranges(self._stored().union(frame))
+        frame = frame.withColumn("version", F.lit(self._covered).cast("long")).toDF(*SEEN.schema.names)
+        (overwrite_once if is_joined else write_once)(frame, self._seen_table, *self._writer)
         self._stores += 1
         self._unstored = []
         self._seen.forget(int(self._stored_at_s) - _REMEMBERED_S)
 
     def _packed(self, records: DataFrame, parse: Parse) -> _Batch:
         seen = self._seen if len(self._seen) <= _GIVEN else SeenRanges()
-        few = _SMALL_BATCH // task_slots(self._spark)
-        return _Batch(packed(records, parse, seen, few))
+        return _Batch(packed(records, parse, seen, _SMALL_BATCH // task_slots(self._spark)))
 
     def _write_readings(self, found: _Batch, app: str, number: int) -> int:
         # Another job (a replay) may have added readings.
@@ -256,9 +249,5 @@ class IngestSink:
             self._seen.add(keyed(table), int(self._clock()))
 
     def _stored(self) -> DataFrame:
-        return _plain(self._spark.read.format("delta").load(self._seen_table))
-
-
-def _plain(seen: DataFrame) -> DataFrame:
-    """Rows of ``_seen`` as ranges."""
-    return seen.drop("readings_version").toDF(*RANGE)
+        """Rows of ``_seen`` as ranges."""
+        return self._spark.read.format("delta").load(self._seen_table).drop("readings_version").toDF(*RANGE)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_jobs.platform.frames import dicts_of
-from spark_jobs.platform.schemas import QUARANTINE, READINGS, Table, columns
+from spark_jobs.platform.schemas import READINGS, Table, columns
 from spark_jobs.transforms.seen import SeenRanges, unseen
 from spark_jobs.transforms.validate import READING_ROWS, Parse, Parsed
 
@@ -46,8 +46,6 @@ _CHUNK: Final = 500_000
 """Records of a worker's chunk: a quarter of a gigabyte of memory at most, a file of 20 MB."""
 _MOST_REJECTED: Final = 4 << 20
 """Bytes of a chunk's rejects that the driver takes."""
-_MOST_UNKNOWN: Final = 100
-
 _NEEDED: Final = ("value", "key", "topic", "partition", "offset", "timestamp", "headers")
 _PACKED_ROWS: Final = to_arrow_schema(PACKED)
 _ALIKE: Final = [
@@ -162,7 +160,7 @@ def _row(parsed: list[Parsed], newest_us: int | None, seen: SeenRanges, few: int
         "read": read.num_rows,
         "late": _late(read),
         "newest_us": newest_us,
-        "unknown": sorted(unknown)[:_MOST_UNKNOWN],
+        "unknown": sorted(unknown)[:100],
     }
     return pa.RecordBatch.from_pylist([values], schema=_PACKED_ROWS)
 
@@ -177,7 +175,7 @@ def packed(records: DataFrame, parse: Parse, seen: SeenRanges, few: int) -> Data
 
 def validated(records: DataFrame, parse: Parse, table: Table) -> DataFrame:
     """Those of Kafka's records that are rows of a table, ``readings`` or ``quarantine``: its columns."""
-    name = {READINGS.name: "readings", QUARANTINE.name: "rejects"}[table.name]
+    name = "readings" if table is READINGS else "rejects"
 
     def rows(batches: Iterable[Any]) -> Iterator[Any]:
         made = (getattr(parse(batch), name) for batch in batches)

@@ -21,13 +21,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 IDENTITY: Final = ("gateway", "channel", "run")
 """What makes a reading, together with ``seq``."""
 RANGE: Final = (*IDENTITY, "first", "last")
-"""Columns of ranges; both numbers are inside."""
 _ARRIVAL: Final = ("kafka_time", "kafka_topic", "kafka_partition", "kafka_offset")
-_RANGES: Final = pa.schema(
-    [*((name, pa.string()) for name in IDENTITY), ("first", pa.int64()), ("last", pa.int64())]
-)
-_NO_TIME_US: Final = -(1 << 62)
-"""A record without Kafka's time is taken before all others."""
+_RANGES: Final = pa.schema(list(zip(RANGE, (*[pa.string()] * 3, pa.int64(), pa.int64()), strict=True)))
+"""Both numbers are inside."""
 _KEY: Final = os.urandom(16)
 
 
@@ -58,8 +54,7 @@ def _in_turn(keys: Any, firsts: Any, lasts: Any) -> tuple[Any, Any, Any]:
     keys, firsts, lasts = keys[order], firsts[order], lasts[order]
     by_last = np.lexsort((lasts, keys))
     # An identity's ranks are all above those of the ones before it.
-    ranks = np.empty(len(order), np.int64)
-    ranks[by_last] = np.arange(len(order))
+    ranks = np.argsort(by_last)
     return keys, firsts, lasts[by_last][np.maximum.accumulate(ranks)]
 
 
@@ -189,12 +184,10 @@ def unseen(readings: Any, seen: SeenRanges) -> tuple[Any, Any]:
     is_copy = by_seq.goes_on & np.append(False, np.diff(by_seq.seqs) == 0)
     if is_copy.any():
         copies = np.flatnonzero(is_copy | np.append(is_copy[1:], False))
-        arrival = readings.select(_ARRIVAL).take(pa.array(order[copies]))
-        arrival = arrival.set_column(0, _ARRIVAL[0], arrival[0].cast(pa.int64()).fill_null(_NO_TIME_US))
-        ranks = np.empty(len(copies), np.int64)
-        ranks[pc.sort_indices(arrival, [(name, "ascending") for name in _ARRIVAL])] = range(len(copies))
         number = np.cumsum(~is_copy[copies])
-        first_come = np.lexsort((ranks, number))
+        arrival = readings.select(_ARRIVAL).take(pa.array(order[copies])).append_column("_", pa.array(number))
+        arrival = arrival.set_column(0, _ARRIVAL[0], arrival[0].cast(pa.int64()).fill_null(-1))
+        first_come = pc.sort_indices(arrival, [(name, "ascending") for name in ("_", *_ARRIVAL)]).to_numpy()
         new[copies[first_come[np.append(False, np.diff(number[first_come]) == 0)]]] = False
     kept = np.empty(len(new), bool)
     kept[order] = new
