@@ -323,9 +323,8 @@ def test_an_upgrade_in_an_outage_loses_nothing(pi: Pi, cloud: Kafka, tmp_path: P
     assert done.returncode == 0, done.stderr
     [newer] = tmp_path.glob("*.deb")
     pi.do("copy", newer, ":/home/pi/", timeout_s=900)
-    former = pi.status()["run"]
     cloud.uplink.close()
-    pi.until("outbox_records", above=20)
+    former = pi.until("outbox_records", above=20)["run"]
     with timed("upgrade, with 20 records and more waiting"):
         pi.types(f"sudo apt-get install -y ./{newer.name}", 1500)
     assert pi.types("dpkg-query -W -f '${Version}' fieldgate") == newer.name.split("_")[1]
@@ -344,8 +343,7 @@ def test_an_upgrade_in_an_outage_loses_nothing(pi: Pi, cloud: Kafka, tmp_path: P
 
 def test_a_power_cut_costs_what_the_promise_allows(pi: Pi, cloud: Kafka) -> None:
     cloud.uplink.close()
-    pi.until("outbox_records", above=20)
-    run = pi.status()["run"]
+    run = pi.until("outbox_records", above=20)["run"]
     pi.do("power-cut")
     with timed("boot-again, until ssh answers"):
         pi.do("boot-again", "--timeout", 900, timeout_s=1000)
