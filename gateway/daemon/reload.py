@@ -40,12 +40,11 @@ from gateway.ports import Snapshot
 from gateway.reporting.previous_runs import lost_at_most_s
 from gateway.reporting.run_ledger import State
 from gateway.sampling.sampler import Sampler, fitted_sensors, make_sampler
+from gateway.status.findings import RESTART
 from gateway.status.service import StatusPage
 from gateway.system.host import installed_version
 from gateway.system.times import now_text
 from gateway.system.watchdog import notify
-
-RESTART: Final = "systemctl restart fieldgate"
 
 _SECTIONS: Final = (
     "gateway", "site", "mqtt", "kafka", "uplink", "outbox", "clock", "commands", "http", "mqtt_proxy",

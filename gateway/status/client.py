@@ -15,7 +15,7 @@ from gateway.config import Config, StatusConfig
 from gateway.status.status import Status
 
 DEFAULT_LISTEN: Final = StatusConfig().listen
-_TIMEOUT_S: Final = 3.0
+_TIMEOUT_S: Final = 15.0
 _MAX_RESPONSE_BYTES: Final = 8 << 20
 
 

@@ -37,7 +37,7 @@ _REMEDIES: Final = {
     "protocol": "correct security.protocol in [kafka.properties], or the port",
     "config": "correct [kafka.properties], or the files it names",
     "permission": "fieldgate provision gateway gives it: docs/secure-cluster.md",
-    "topic": "fieldgate provision topics",
+    "topic": "its operator makes it: fieldgate provision topics --bootstrap-servers HOST:PORT",
     "quota": "a higher rate in [users] of cloud.toml, or fewer readings",
     "replicas": "brokers of the cluster are down, or the topic has fewer replicas than min.insync.replicas",
     "unreachable": "name, port, firewall",
@@ -114,11 +114,12 @@ def _daemon(status: Status) -> Iterator[Finding]:
     if not found:
         uptime = duration_text(status.uptime_s)
         yield Finding("daemon", "ok", f"runs, version {status.machine.version}, for {uptime}")
+    remedy = f"correct it; then {RELOAD}, or {RESTART} where it takes a restart"
     for problem in status.config.problems:
-        yield Finding("config", "error", problem, f"correct it; then {RELOAD}")
+        yield Finding("config", "error", problem, remedy)
     if status.config.error is not None:
         found_text = f"the file as it is now was refused, the one before goes on:\n{status.config.error}"
-        yield Finding("config", "error", found_text, f"correct it; then {RELOAD}")
+        yield Finding("config", "error", found_text, remedy)
 
 
 def _machine(status: Status, config: Config) -> Iterator[Finding]:
@@ -134,7 +135,8 @@ def _clock(status: Status, config: Config) -> Finding:
     if status.own_time:
         return Finding("clock", "ok", f"the {config.board.kind} board has its own")
     if status.clock == SYNCED:
-        return Finding("clock", "ok", "synchronised")
+        trusted = 'taken as right: clock.trust = "always"'
+        return Finding("clock", "ok", "synchronised" if config.clock.trust == "kernel" else trusted)
     if status.clock_given and not status.held:
         found = "as a phone or GPS gave it, until the next boot"
     else:

@@ -68,7 +68,7 @@ def test_what_is_bad_or_takes_a_restart_is_refused_and_the_old_config_goes_on(
     error = mast.reload(moved) or ""
     line = moved.splitlines().index('path = "elsewhere.db"') + 1
     assert error == (
-        f"{tmp_path / 'gateway.toml'}:{line}: outbox.path: takes a restart: systemctl restart fieldgate"
+        f"{tmp_path / 'gateway.toml'}:{line}: outbox.path: takes a restart: sudo systemctl restart fieldgate"
     )
     assert mast.stop() == 0
     assert not (tmp_path / "elsewhere.db").exists()

@@ -54,7 +54,7 @@ def test_a_daemon_takes_it_over_or_reports_why_not(
         done = swap(config, "cup", "--serial", "third", "--keep", "slope", "--keep", "offset")
         assert done.returncode == 1
         assert "daemon: refused: " in done.stdout
-        assert "clock.hold_s: takes a restart: systemctl restart fieldgate" in done.stdout
+        assert "clock.hold_s: takes a restart: sudo systemctl restart fieldgate" in done.stdout
         assert "it goes on with the old figures" in done.stdout
         assert 'serial = "third"' in config.read_text()
         assert [each.serial for each in read_history(history) if each.in_force] == ["new"]

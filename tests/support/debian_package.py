@@ -15,14 +15,16 @@ EPOCH: Final = 1_763_700_000
 sys.path.append(str(DEBIAN))
 
 
-def build(output: Path, *arguments: str, epoch: int = EPOCH) -> subprocess.CompletedProcess[str]:
+def build(
+    output: Path, *arguments: str, epoch: int = EPOCH, timeout_s: float = 280
+) -> subprocess.CompletedProcess[str]:
     """Run the build; the caller judges how it ended."""
     return subprocess.run(
         [sys.executable, str(DEBIAN / "build.py"), "--quick", "--output", str(output), *arguments],
         env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONPATH": ""},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=timeout_s,
         check=False,
     )
 

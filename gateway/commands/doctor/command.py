@@ -206,11 +206,9 @@ def clock(config: Config) -> Finding:
         return Finding("clock", "ok", f"the {config.board.kind} board has its own")
     if kernel_synchronised():
         return Finding("clock", "ok", "synchronised, by the kernel")
-    if config.clock.trust == "kernel":
-        found = "not synchronised: readings wait in the outbox"
-    else:
-        found = 'not synchronised, and trusted: clock.trust = "always"'
-    return Finding("clock", "warning", found, CLOCK_REMEDY)
+    waits = config.clock.trust == "kernel"
+    then = ": readings wait in the outbox" if waits else ', and trusted: clock.trust = "always"'
+    return Finding("clock", "warning", f"not synchronised{then}", CLOCK_REMEDY)
 
 
 def outbox(config: Config) -> Iterator[Finding]:

@@ -143,7 +143,7 @@ def test_a_site_changes_live(tmp_path: Path) -> None:
 def test_what_takes_a_restart(tmp_path: Path, change: tuple[str, str], key: tuple[str, str]) -> None:
     changes = compare(config(tmp_path), config(tmp_path, change))
     assert (changes.settings, changes.restart) == ((), (key,))
-    assert changes.refusals == {key: "takes a restart: systemctl restart fieldgate"}
+    assert changes.refusals == {key: "takes a restart: sudo systemctl restart fieldgate"}
 
 
 def test_on_a_real_board_the_place_changes_live(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_refusal_names_its_keys_line(tmp_path: Path) -> None:
     file.write_text(TEXT)
     (problem,) = located(file, {}, {("mqtt", "port"): f"takes a restart: {RESTART}"})
     line = TEXT.splitlines().index("port = 1883") + 1
-    assert str(problem) == f"{file}:{line}: mqtt.port: takes a restart: systemctl restart fieldgate"
+    assert str(problem) == f"{file}:{line}: mqtt.port: takes a restart: sudo systemctl restart fieldgate"
     (overridden,) = located(file, {"mqtt.port": 1}, {("mqtt", "port"): "no"})
     assert str(overridden) == "--set: mqtt.port: no"
 
