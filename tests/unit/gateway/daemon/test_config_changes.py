@@ -14,7 +14,8 @@ from gateway.config import Config, check, located
 from gateway.config.outputs import ActuatorConfig, InterlockConfig
 from gateway.config.source import EVERY_S
 from gateway.daemon.gateway import ConfigInForce
-from gateway.daemon.reload import RESTART, Names, Reload, compare
+from gateway.daemon.reload import Names, Reload, compare
+from gateway.status.findings import RESTART
 from tests.support.config import changed, write_config
 from tests.support.forwarding import snapshot
 
