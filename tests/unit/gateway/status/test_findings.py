@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, get_args
 
@@ -50,6 +51,12 @@ def test_all_is_well(config: Config) -> None:
         Finding("kafka", "ok", "last confirmation 2 s ago"),
         Finding("outbox", "ok", "12 records wait, 25% full, room for 41.0 days without Kafka"),
     ]
+
+
+def test_only_what_the_kernel_reports_is_called_synchronised(config: Config) -> None:
+    by_kernel = dataclasses.replace(config, clock=dataclasses.replace(config.clock, trust="kernel"))
+    assert Finding("clock", "ok", "synchronised") in find(HEALTHY, by_kernel)
+    assert Finding("clock", "ok", "synchronised") not in find(HEALTHY, config)
 
 
 RULES = (
