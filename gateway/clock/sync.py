@@ -156,6 +156,12 @@ class ClockSync:
         stored = self._offsets.of(self._boot)
         return stored.offset_ms if stored.given else None
 
+    @property
+    def now_ms(self) -> int:
+        """The readings' wall time, ms since the epoch: by the entered time where there is one."""
+        given_ms, system_ms = self.given_offset_ms, self._clock.now_ns() // _NS_PER_MS
+        return system_ms if given_ms is None else system_ms - self._offset_ms() + given_ms
+
     def give(self, offset_ms: int) -> BootTime:
         """Enter the wall time at boot, ms since the epoch, by hand.
 

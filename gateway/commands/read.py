@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from queue import SimpleQueue
 from typing import Final, Literal, NamedTuple
 
@@ -76,9 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.follow or arguments.seconds is not None:
         _follow(config, sensors, arguments.seconds, as_json=arguments.json)
         return OK
-    status = daemon_status(config)
+    status, now = daemon_status(config), None
     if status is not None:
-        rows = _rows_of_daemon(config, sensors, status, arguments.timeout)
+        status = _with_first_readings(config, sensors, status, arguments.timeout)
+        rows, now = rows_of_status(status, sensors), datetime.fromisoformat(status.now)
     else:
         rows = _rows_of_board(config, sensors, arguments.timeout)
     failed, pending = any(row.failed for row in rows), any(row.pending for row in rows)
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(result, indent=2))
     else:
-        print_rows(rows, Console(highlight=False), None if status is None else datetime.now(UTC))
+        print_rows(rows, Console(highlight=False), now)
     return FAILED if failed else NOT_YET if pending else OK
 
 
@@ -107,21 +108,16 @@ def chosen_sensors(config: Config, names: Sequence[str]) -> list[SensorConfig]:
     return [by_name[name] for name in dict.fromkeys(names)] or list(config.sensors)
 
 
-def _rows_of_daemon(
+def _with_first_readings(
     config: Config, sensors: Sequence[SensorConfig], status: Status, timeout_s: float
-) -> list[Row]:
-    """Returns the daemon's readings; it waits for first ones that should come within the time."""
-    deadline_s = time.monotonic() + timeout_s
-    soon = {sensor.name for sensor in sensors if 2 * sensor.interval_s <= timeout_s}
-    while True:
-        rows = rows_of_status(status, sensors)
-        if not any(row.pending and row.sensor in soon for row in rows) or time.monotonic() >= deadline_s:
-            return rows
+) -> Status:
+    """Returns the daemon's status; it waits for first readings that should come within the time."""
+    end_s = time.monotonic() + timeout_s
+    soon = [sensor for sensor in sensors if 2 * sensor.interval_s <= timeout_s]
+    while any(row.pending for row in rows_of_status(status, soon)) and time.monotonic() < end_s:
         time.sleep(_AGAIN_S)
-        newer = daemon_status(config)
-        if newer is None:
-            return rows
-        status = newer
+        status = daemon_status(config) or status
+    return status
 
 
 def _rows_of_board(config: Config, sensors: Sequence[SensorConfig], timeout_s: float) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,5 +55,5 @@ def run(arguments: argparse.Namespace) -> int:
         f"sampled {status.sampled}  confirmed {status.confirmed}  in flight {status.in_flight}"
     )
     print_findings(status.findings, console, width)
-    Console().print(channel_table(status, datetime.now(UTC)))
+    Console().print(channel_table(status, datetime.fromisoformat(status.now)))
     return OK

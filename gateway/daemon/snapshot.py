@@ -89,7 +89,7 @@ def status_of(gateway: Gateway) -> Status:
         run=gateway.run,
         run_proves_itself=_proves_itself(gateway),
         state="stopping" if stopping else "ended" if gateway.samplers.ended else "sampling",
-        now=format_time(gateway.clock.now_ns() // 1000),
+        now=format_time(gateway.sync.now_ms * 1000),
         uptime_s=round(now_s - gateway.life.started_s),
         main_loop_ago_s=round(now_s - gateway.life.turned_s, 1),
         stuck=gateway.watchdog.stuck,

@@ -19,10 +19,8 @@ RELOAD: Final = "sudo systemctl reload fieldgate"
 FEW_DAYS: Final = 7.0
 """Room for fewer days is worth a warning."""
 MORE_ROOM: Final = "a larger outbox.max_bytes, or a larger disk"
-CLOCK_REMEDY: Final = (
-    "see timedatectl, chronyc tracking; a mast without a time server needs GPS or a clock chip, or until"
-    " the next boot your phone's time: sudo fieldgate phone"
-)
+KEEP_TIME: Final = "see timedatectl, chronyc tracking; a mast without a time server needs GPS or a clock chip"
+CLOCK_REMEDY: Final = f"{KEEP_TIME}, or until the next boot your phone's time: sudo fieldgate phone"
 
 _STALLED_S: Final = 15.0
 """The main loop is stalled after so long without a turn; it has one each second."""
@@ -138,10 +136,9 @@ def _clock(status: Status, config: Config) -> Finding:
         trusted = 'taken as right: clock.trust = "always"'
         return Finding("clock", "ok", "synchronised" if config.clock.trust == "kernel" else trusted)
     if status.clock_given and not status.held:
-        found = "as a phone or GPS gave it, until the next boot"
-    else:
-        found = f"not synchronised: {status.held:,} readings wait in the outbox"
-    return Finding("clock", "warning", found, CLOCK_REMEDY)
+        return Finding("clock", "warning", "as a phone or GPS gave it, until the next boot", KEEP_TIME)
+    waiting = f"not synchronised: {status.held:,} readings wait in the outbox"
+    return Finding("clock", "warning", waiting, CLOCK_REMEDY)
 
 
 def _broker(status: Status) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -264,8 +265,10 @@ def test_a_phone_gives_the_time(mast: Mast, machine: MachineFile, report: Report
     status = mast.status()
     # The time is a person's, and the machine's clock is as it was.
     assert (status["clock"], status["clock_given"], status["clock_may_be_given"]) == ("unsynced", True, False)
-    # The page has a reading as it leaves.
+    # The page has a reading as it leaves, and its age.
     for channel in status["channels"].values():
+        age = datetime.fromisoformat(status["now"]) - datetime.fromisoformat(channel["time"])
+        assert timedelta(0) <= age < timedelta(minutes=2)
         assert "CLOCK_UNSYNCED" not in channel["reasons"]
         assert channel["quality"] < SUSPECT
     mast.kill()
