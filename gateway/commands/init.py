@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, positive in (("latitude", "north"), ("longitude", "east")):
         help_text = f"of the mast, decimal; {positive} is positive"
         parser.add_argument(f"--{name}", type=float, metavar="DEG", help=help_text)
+    parser.add_argument("--elevation", dest="elevation_m", type=float, metavar="M", help="above sea level")
     parser.add_argument("--site", metavar="NAME", help="the site's; needs its position")
     offset = "local time less UTC there, all year: --utc-offset=-03:00"
     parser.add_argument("--utc-offset", metavar="+HH:MM", help=offset)
@@ -138,7 +139,7 @@ def renew(access: Access, config: Path) -> list[Path]:
 def given(arguments: argparse.Namespace, access: Access | None) -> Answers:
     """The answers of the command line, and of an access file. Raises ValueError, DriverError."""
     keys: dict[str, dict[str, Any]] = {
-        "gateway": {"latitude": arguments.latitude, "longitude": arguments.longitude},
+        "gateway": {name: getattr(arguments, name) for name in ("latitude", "longitude", "elevation_m")},
         "site": {"name": arguments.site, "utc_offset": arguments.utc_offset},
         "kafka": {"bootstrap_servers": arguments.kafka},
     }

@@ -206,7 +206,8 @@ class ClockConfig:
     """When the clock counts as synchronised."""
 
     trust: Annotated[
-        Literal["kernel", "always"], Meaning("kernel: once the kernel reports that it is synchronised")
+        Literal["kernel", "always"],
+        Meaning("kernel (a Raspberry Pi's default): once the kernel reports it set"),
     ] = "always"
     hold_s: Annotated[
         float, Ge(0), Le(7 * 86400), Meaning("how long readings wait for it while Kafka is reachable", "s")

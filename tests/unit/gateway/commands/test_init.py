@@ -51,13 +51,14 @@ def _given(driver: str) -> str:
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_every_driver_gets_a_file_that_is_right(driver: str, target: Path) -> None:
     arguments = ["init", "--id", "mast-07", "--kafka", "kafka.example.org:9092", "-o", str(target)]
-    place = ["--latitude", "27.7", "--longitude", "85.5", "--site", "Ridge", "--utc-offset", "+05:45"]
-    assert cli.main([*arguments, *place, "--sensor", f"one={driver}:{_given(driver)}"]) == 0
+    place = ["--latitude", "27.7", "--longitude", "85.5", "--elevation", "2100"]
+    site = ["--site", "Ridge", "--utc-offset", "+05:45"]
+    assert cli.main([*arguments, *place, *site, "--sensor", f"one={driver}:{_given(driver)}"]) == 0
     assert _problems(target) == []
     config = load(target)
     assert [(sensor.name, sensor.driver) for sensor in config.sensors] == [("one", driver)]
-    assert (config.gateway.id, config.gateway.latitude) == ("mast-07", 27.7)
-    assert config.site == SiteConfig("Ridge", latitude=27.7, longitude=85.5, utc_offset="+05:45")
+    assert (config.gateway.id, config.gateway.latitude, config.gateway.elevation_m) == ("mast-07", 27.7, 2100)
+    assert config.site == SiteConfig("Ridge", None, 27.7, 85.5, 2100, utc_offset="+05:45")
     text = target.read_text()
     assert list(errors(config_schema(DRIVERS), tomllib.loads(text))) == []
     assert '#trust = "kernel"' in text

@@ -34,7 +34,7 @@ def test_keys_are_printed_as_init_writes_them(capsys: pytest.CaptureFixture[str]
     assert cli.main(["schema", "--keys", "clock", "dht11"]) == 0
     assert capsys.readouterr().out == (
         "[clock]\n"
-        '# kernel: once the kernel reports that it is synchronised ["kernel" or "always"]\n'
+        '# kernel (a Raspberry Pi\'s default): once the kernel reports it set ["kernel" or "always"]\n'
         '#trust = "always"\n'
         "# how long readings wait for it while Kafka is reachable [s; 0 to 604800]\n"
         "#hold_s = 3600.0\n"
