@@ -35,6 +35,7 @@ def rss_mib(pid: int) -> float:
     return int(fields["VmRSS"].split()[0]) / 1024
 
 
+@pytest.mark.timeout(900)
 def test_healthy_live_state_writes_nothing(
     tmp_path: Path, cloud: Kafka, mosquitto: LocalMosquitto, report: Report, full: bool
 ) -> None:
