@@ -492,7 +492,8 @@ class StatisticsJob(Job):
         if touched is None:
             touched = empty_frame(self._spark, _INTERVALS)
         now = kept(advanced(self._state, touched, ended))
-        due = to_compute(now)
+        # With --once what is open is computed and closed at the end of the run.
+        due = to_compute(now).where("version > 0" if self._settings.once else "true")
         starts = self._starts(due, LATE, "version > 0")
         parts, rows = list(_parts(starts)), list[DataFrame]()
         for number, part in enumerate(parts, start=1):
