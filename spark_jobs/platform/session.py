@@ -61,10 +61,6 @@ def _cores(master: str) -> int:
     return int(numbers[1] or int(numbers[2]) * int(numbers[3]))
 
 
-def _is_local(uri: str) -> bool:
-    return "://" not in uri or uri.startswith("file:")
-
-
 def _slots(settings: Settings) -> str:
     """The master, with room for as many tasks of each query on local[N] as there are cores.
 
@@ -147,8 +143,8 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.databricks.delta.snapshotPartitions": "2",
         # Once a partition has 50 files below half of this, the writer joins them after its commit; the first
-        # time in its life at once.
-        "spark.databricks.delta.autoCompact.enabled": "true",
+        # time in its life at once, so a process that soon ends would do it in each of its lives.
+        "spark.databricks.delta.autoCompact.enabled": str(not settings.once).lower(),
         "spark.databricks.delta.autoCompact.maxFileSize": str(8 << 20),
         # Spark's own choice, INT96, has no bounds in a file: for an hour all of each file would be read.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -167,6 +163,8 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
                 "-Xss64m",
                 # With C1 alone the JVM reserves 48 MB, which is full in a minute; then it stops compiling.
                 "-XX:ReservedCodeCacheSize=240m",
+                # Up to some 2,000,000 records of a process C2 compiles longer than its code saves.
+                *(["-XX:TieredStopAtLevel=1"] if settings.once else []),
                 f"-Dlog4j2.configurationFile=file:{_PACKAGE / 'log4j2.properties'}",
             ]
         ),
@@ -185,7 +183,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         options["spark.jars"] = ",".join(map(str, find_jars() + more_jars))
     if s3.uses_s3(settings):
         options |= s3.options(settings)
-    if _is_local(settings.checkpoints):
+    if "://" not in settings.checkpoints or settings.checkpoints.startswith("file:"):
         # Spark's own choice for local paths starts a process, readlink, for each file: six to nine a batch,
         # half of a small batch's time. This one renames just as atomically.
         options["spark.sql.streaming.checkpointFileManagerClass"] = (
