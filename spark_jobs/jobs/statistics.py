@@ -492,8 +492,7 @@ class StatisticsJob(Job):
         if touched is None:
             touched = empty_frame(self._spark, _INTERVALS)
         now = kept(advanced(self._state, touched, ended))
-        # With --once what is open is computed and closed at the end of the run.
-        due = to_compute(now).where("version > 0" if self._settings.once else "true")
+        due = to_compute(now)
         starts = self._starts(due, LATE, "version > 0")
         parts, rows = list(_parts(starts)), list[DataFrame]()
         for number, part in enumerate(parts, start=1):

@@ -244,19 +244,6 @@ def test_an_open_row_whose_readings_have_left_is_closed_as_it_is(
         assert rows(settings) == {0: (1, 2, 5.0), 1: (0, 1, 1.0)}
 
 
-def test_a_run_that_ends_computes_an_open_interval_at_its_end_alone(
-    spark: SparkSession, settings: Settings
-) -> None:
-    append_readings(spark, settings, [reading(1, 4.0), reading(61, 1.0)])
-    job = statistics.StatisticsJob(spark, replace(settings, once=True))
-    job.batch(spark.read.format("delta").load(settings.table(READINGS.name)), 0)
-    assert rows(settings) == {0: (1, 1, 4.0)}
-    # Killed there, the next one goes on from that.
-    job = statistics.StatisticsJob(spark, replace(settings, once=True))
-    job.finish()
-    assert rows(settings) == {0: (1, 1, 4.0), 1: (1, 1, 1.0)}
-
-
 @pytest.mark.parametrize("broken", ["merge", "missing", "state"])
 def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, broken: str, full: bool
