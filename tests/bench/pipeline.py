@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -112,7 +112,7 @@ class Took:
     seconds: float
     cpu_s: float
     memory_mib: float
-    problems: str
+    problems: str = ""
 
 
 def run(command: Sequence[str], log: Path) -> Took:
@@ -126,7 +126,7 @@ def run(command: Sequence[str], log: Path) -> Took:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.25)
     assert process.returncode == 0, log.read_text()[-3000:]
-    return Took(time.monotonic() - begin_s, spent_s, memory / 2**20, "")
+    return Took(time.monotonic() - begin_s, spent_s, memory / 2**20)
 
 
 def _memory(process: psutil.Process) -> int:
@@ -152,24 +152,18 @@ def problems(directory: Path, records: int) -> str:
         database.register("made", DeltaTable(str(directory / "statistics")).to_pyarrow_dataset())
         database.execute("create view found as select *, epoch_us(interval_start) as start_us from made")
         [(missing, wrong)] = database.execute(_STATISTICS).fetchall()
+        aside = str(directory / "quarantine")
+        rejects = DeltaTable(aside).count() if DeltaTable.is_deltatable(aside) else 0
         found |= {"intervals missing": missing, "intervals wrong": wrong}
+        found["rejects too few"] = len(range(0, records, _GARBAGE)) - rejects
     return ", ".join(f"{number:,} {what}" for what, number in found.items() if number)
 
 
 def commands(servers: str, directory: Path, conf: Sequence[str]) -> dict[str, list[str]]:
     """What to run, by system; each has a directory of its own for its tables."""
     python = sys.executable
-    jobs = [
-        python,
-        "-m",
-        "spark_jobs",
-        "run",
-        "ingest",
-        "statistics",
-        "--once",
-        "--bootstrap-servers",
-        servers,
-    ]
+    jobs = [python, "-m", "spark_jobs", "run", "ingest", "statistics", "--once"]
+    jobs += ["--bootstrap-servers", servers]
     jobs += [word for each in conf for word in ("--conf", each)]
     return {
         "by hand": [python, "-m", "tests.bench.hand_pipeline", servers, str(directory)],
@@ -207,8 +201,7 @@ def main() -> int:
                 directory = Path(name) / f"{number}-{system.replace(' ', '-')}"
                 command = commands(broker.bootstrap_servers, directory, options.conf)[system]
                 took = run(command, directory.with_suffix(".log"))
-                wrong = problems(directory, options.records)
-                rounds.append(Took(took.seconds, took.cpu_s, took.memory_mib, wrong))
+                rounds.append(replace(took, problems=problems(directory, options.records)))
                 sys.stderr.write(f"{json.dumps({'system': system, **vars(rounds[-1])})}\n")
     for system, rounds in found.items():
         seconds, spent_s, memory = (
