@@ -36,6 +36,7 @@ from spark_jobs.platform.session import plan_for, small_batch_session
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes, write
 from spark_jobs.sinks.statistics import Progress, close_left, delete_missing, merge_statistics
+from spark_jobs.streaming.checkpoint import has_all
 from spark_jobs.streaming.query import Job, Source, Timer
 from spark_jobs.transforms.missing import (
     LONGEST_US,
@@ -389,6 +390,8 @@ class StatisticsJob(Job):
         self._lock = threading.Lock()
         self._settle = Timer(_SETTLE_EVERY_S, at_once=False)
         self._show = Timer(settings.open_every_s, at_once=False)
+        # Whether the last batch has closed what is open.
+        self._is_end = False
         # Whether readings have come since the open intervals were computed.
         self._has_news = True
         # The latest pass found so many.
@@ -414,10 +417,17 @@ class StatisticsJob(Job):
             # The plan is the query's own session's.
             plan_for(rows.sparkSession, 10 * self._channels)
             touched = touched_intervals(rows, self._settings.interval_s)
+            # The last batch of a run that ends; the parts of one that fails have numbers below 0.
+            is_end = (
+                self._settings.once
+                and number >= 0
+                and has_all(self._spark, self._settings, self.name, number, READINGS)
+            )
             # That one more reading has come into the newest interval of its channel is no news.
             news = kept(touched.join(_open(self._state), [*CHANNEL, "start_us"], "left_anti"))
-            if not news.isEmpty():
-                self._pass(f"batch={number}", touched=news)
+            if is_end or not news.isEmpty():
+                self._pass(f"batch={number}", touched=news, is_end=is_end)
+            self._is_end = is_end
 
     def tick(self) -> None:
         """Closes the intervals of channels that went silent; now and then computes what is open."""
@@ -429,7 +439,8 @@ class StatisticsJob(Job):
     def finish(self) -> None:
         """Closes what is open: nothing more will come in this run."""
         with self._lock:
-            self._pass("end", ended=_open(self._state))
+            if not self._is_end:
+                self._pass("end", is_end=True)
             while self._missing.owes:
                 self._go_on()
 
@@ -485,13 +496,20 @@ class StatisticsJob(Job):
             self._state = computed(restored(rows, interval_s))
             self._pass("start", touched=rows.where("version = 0").select(*CHANNEL, start_us))
 
-    def _pass(self, cause: str, touched: DataFrame | None = None, ended: DataFrame | None = None) -> None:
-        """Closes what is over by the intervals ``touched`` and the channels ``ended``."""
+    def _pass(
+        self,
+        cause: str,
+        touched: DataFrame | None = None,
+        ended: DataFrame | None = None,
+        *,
+        is_end: bool = False,
+    ) -> None:
+        """Closes what is over by the intervals ``touched`` and the channels ``ended``, at the end all."""
         begun = time.monotonic()
         interval_s = self._settings.interval_s
         if touched is None:
             touched = empty_frame(self._spark, _INTERVALS)
-        now = kept(advanced(self._state, touched, ended))
+        now = kept(advanced(self._state, touched, ended, is_end=is_end))
         due = to_compute(now)
         starts = self._starts(due, LATE, "version > 0")
         parts, rows = list(_parts(starts)), list[DataFrame]()
