@@ -78,6 +78,8 @@ _RESTS: Final = 9.0
 _PART: Final = 100_000
 """Intervals computed and merged at a time. More rows of missing ones are written in parts, of so many or of a
 day."""
+_BACKLOG: Final = 1_000_000
+"""Readings, about, that a run that ends plans for: how many there are it learns too late."""
 _INTERVALS: Final = columns("gateway channel: string, start_us: long")
 _ROWS: Final = StructType([*ROWS, StructField("version", IntegerType())])
 _EACH: Final = 50_000
@@ -415,7 +417,7 @@ class StatisticsJob(Job):
         with self._lock:
             self._has_news = True
             # The plan is the query's own session's.
-            plan_for(rows.sparkSession, 10 * self._channels)
+            plan_for(rows.sparkSession, _BACKLOG if self._settings.once else 10 * self._channels)
             touched = touched_intervals(rows, self._settings.interval_s)
             # The last batch of a run that ends; the parts of one that fails have numbers below 0.
             is_end = (
@@ -579,7 +581,8 @@ class StatisticsJob(Job):
         part = wanted.where(F.col("start_us").between(min(starts_us), max(starts_us)))
         part = part.select(*CHANNEL, "start_us", "version")
         readings = readings_in(self._spark, self._settings, part, starts)
-        rows = interval_statistics(readings, self._settings.interval_s)
+        about = int(sum(row.readings for row in starts))
+        rows = interval_statistics(readings, self._settings.interval_s, about)
         start_us = F.unix_micros("interval_start").alias("start_us")
         rows = rows.withColumn("start_us", start_us).join(F.broadcast(part), [*CHANNEL, "start_us"])
         return kept(rows.drop("start_us"))

@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.identities import NOBODY, Identities
+from spark_jobs.platform.frames import rows_in
 from spark_jobs.platform.intervals import FOREVER_US
 from spark_jobs.platform.schemas import QUARANTINE, READINGS, SEEN
 from spark_jobs.platform.session import task_slots
@@ -35,7 +36,7 @@ from spark_jobs.sinks.delta import append_files, ensure_table, overwrite_once, r
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.transforms.dedupe import joined_ranges
-from spark_jobs.transforms.packing import files_of, packed, readings_in, rows_in, validated
+from spark_jobs.transforms.packing import files_of, packed, readings_in, validated
 from spark_jobs.transforms.seen import IDENTITY, RANGE, SeenRanges, identity_ranges, keyed, unseen
 from spark_jobs.transforms.validate import Parse, parse_batch
 

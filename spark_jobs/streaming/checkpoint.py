@@ -85,7 +85,7 @@ def _of_tables(offsets: Iterable[str]) -> list[dict[str, Any]]:
 
 def _version_read(offset: Mapping[str, Any]) -> int:
     """The last version of a table that was read to its end."""
-    return int(offset["reservoirVersion"]) - (offset["index"] < VERSION_ENDED)
+    return int(offset["reservoirVersion"]) - int(offset["index"] < VERSION_ENDED)
 
 
 def has_all(spark: SparkSession, settings: Settings, query: str, batch: int, table: Table) -> bool:

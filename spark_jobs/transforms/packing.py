@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark_jobs.platform.frames import dicts_of
+from spark_jobs.platform.frames import dicts_of, to_bytes
 from spark_jobs.platform.schemas import READINGS, Table, columns
 from spark_jobs.transforms.seen import SeenRanges, unseen
 from spark_jobs.transforms.validate import READING_ROWS, Parse, Parsed
@@ -56,19 +56,6 @@ _ALIKE: Final = [
 """Columns whose values repeat: for each of the others a dictionary would be made in vain."""
 _SHORT: Final = 32
 """Characters of a text in the log's bounds, as in Delta's own."""
-
-
-def _to_bytes(rows: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write(rows)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-def rows_in(packed: bytes) -> Any:
-    """The table in a byte string."""
-    return pa.ipc.open_stream(packed).read_all()
 
 
 def _bound(value: Any, *, is_upper: bool) -> Any:
@@ -152,10 +139,10 @@ def _row(parsed: list[Parsed], newest_us: int | None, seen: SeenRanges, few: int
     readings, ranges = unseen(read, seen)
     is_few = readings.num_rows <= few
     values = {
-        "readings": _to_bytes(readings) if is_few and readings.num_rows else None,
+        "readings": to_bytes(readings) if is_few and readings.num_rows else None,
         "files": [] if is_few else files_of(readings),
-        "ranges": _to_bytes(ranges),
-        "rejects": _to_bytes(rejects) if 0 < rejects.nbytes <= _MOST_REJECTED else None,
+        "ranges": to_bytes(ranges),
+        "rejects": to_bytes(rejects) if 0 < rejects.nbytes <= _MOST_REJECTED else None,
         "reasons": _reasons(rejects),
         "read": read.num_rows,
         "late": _late(read),
