@@ -253,6 +253,8 @@ ROWS: Final = STATISTICS.without("version", "updated_at").add("ingested_from", T
 """Computed rows; ``ingested_from`` is when the first of an interval's readings came, null without any."""
 _ROWS: Final = to_arrow_schema(ROWS)
 _TOUCHED: Final = pa.schema([("gateway", pa.string()), ("channel", pa.string()), ("start_us", pa.int64())])
+_ORDER: Final = [(name, "ascending") for name in (*CHANNEL, "time", "run", "seq")]
+"""A total order, so sums add up in the same order whenever they are computed again."""
 _PARCELS: Final = columns("part: int, readings: binary")
 _PARCEL: Final = 200_000
 """Readings that a worker hands on at once."""
@@ -306,32 +308,20 @@ def touched_intervals(readings: DataFrame, interval_s: int) -> DataFrame:
     return of_tasks.distinct()
 
 
-def _part_of(readings: Any, parts: int) -> Ints:
-    """The part in which each reading's channel is, by whatever worker."""
-    gateways, channels = (readings[name].combine_chunks() for name in CHANNEL)
-    codes = gateways.indices.to_numpy().astype(np.int64) * len(channels.dictionary)
-    found, at = np.unique(codes + channels.indices.to_numpy(), return_inverse=True)
-    places = (found // len(channels.dictionary), found % len(channels.dictionary))
-    names = (column.dictionary.take(pa.array(place)).to_pylist() for column, place in zip(
-        (gateways, channels), places, strict=True))  # fmt: skip
-    chosen = [crc32("/".join(name).encode()) % parts for name in zip(*names, strict=True)]
-    return np.array(chosen, np.int64)[at]
-
-
-def _parcels(batches: Iterable[Any], parts: int) -> Iterator[Any]:
+def _parcels(batches: Iterable[Any], parts: int, interval_s: int) -> Iterator[Any]:
     """Readings by part, as byte strings: Spark would take each row apart to move and sort it."""
     pending: list[Any] = []
 
-    def made() -> Any:
+    def parcels() -> Any:
         readings = pa.Table.from_batches(pending).combine_chunks()
         pending.clear()
-        for at, field in enumerate(readings.schema):
-            if pa.types.is_string(field.type):
-                readings = readings.set_column(at, field.name, readings[field.name].dictionary_encode())
-        part = _part_of(readings, parts)
+        gateways = readings["gateway"].combine_chunks().dictionary_encode()
+        known = np.array([crc32(name.encode()) for name in gateways.dictionary.to_pylist()], np.int64)
+        number = readings["time"].cast(pa.int64()).to_numpy() // (interval_s * SECOND_US)
+        part = (known[gateways.indices.to_numpy()] + number) % parts
         rows = [
-            {"part": number, "readings": to_bytes(readings.filter(pa.array(part == number)))}
-            for number in np.unique(part).tolist()
+            {"part": each, "readings": to_bytes(readings.filter(pa.array(part == each)))}
+            for each in np.unique(part).tolist()
         ]
         return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(_PARCELS))
 
@@ -339,33 +329,16 @@ def _parcels(batches: Iterable[Any], parts: int) -> Iterator[Any]:
         if batch.num_rows:
             pending.append(batch)
         if sum(each.num_rows for each in pending) >= _PARCEL:
-            yield made()
+            yield parcels()
     if pending:
-        yield made()
-
-
-def _in_order(readings: Any) -> Any:
-    """Readings by channel and time, in a total order: sums add up in the same one whenever they are made."""
-    gateways, channels, runs = (readings[name].combine_chunks() for name in (*CHANNEL, "run"))
-    ranks = np.argsort(np.argsort(np.array(runs.dictionary.to_pylist())))
-    times = readings["time"].cast(pa.int64()).to_numpy()
-    order = np.lexsort(
-        (
-            readings["seq"].to_numpy(),
-            ranks[runs.indices.to_numpy()],
-            times,
-            channels.indices.to_numpy(),
-            gateways.indices.to_numpy(),
-        )
-    )
-    return readings.take(pa.array(order))
+        yield parcels()
 
 
 def _compute(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
     parcels = chain.from_iterable(batch.to_pylist() for batch in batches)
-    for _, parts in groupby(parcels, itemgetter("part")):
-        readings = pa.concat_tables([rows_in(each["readings"]) for each in parts])
-        found = statistics_of(_in_order(readings.unify_dictionaries().combine_chunks()), interval_s)
+    for _, part in groupby(parcels, itemgetter("part")):
+        readings = pa.concat_tables([rows_in(each["readings"]) for each in part]).sort_by(_ORDER)
+        found = statistics_of(readings, interval_s)
         yield from found.select(_ROWS.names).cast(_ROWS).to_batches()
 
 
@@ -378,7 +351,7 @@ def interval_statistics(readings: DataFrame, interval_s: int, about: int = 0) ->
     tasks = max(slots, about // _AT_ONCE)
     kind = F.get_json_object("extra", f"$.{KIND}").alias("kind")
     parcels = readings.select(*READING, "run", "seq", kind).mapInArrow(
-        partial(_parcels, parts=_PARTS * tasks), _PARCELS
+        partial(_parcels, parts=_PARTS * tasks, interval_s=interval_s), _PARCELS
     )
     by_part = parcels.repartition(tasks, "part").sortWithinPartitions("part")
     return by_part.mapInArrow(partial(_compute, interval_s=interval_s), ROWS)
