@@ -180,7 +180,7 @@ def main() -> int:
 
                 def has_passed() -> bool:
                     memory.append(pss_mib(jobs.pid))
-                    return watch.poll().polled_s >= until_s
+                    return bool(watch.poll().polled_s >= until_s)
 
                 eventually(has_passed, options.seconds + 60, poll_s=0.5)
                 used_s, readings = cpu_s(jobs.pid) - used_s, channels.taken - before

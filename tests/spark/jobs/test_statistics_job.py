@@ -19,7 +19,7 @@ from spark_jobs.platform.schemas import READINGS, STATISTICS
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.statistics import Progress
-from spark_jobs.transforms.statistics import interval_statistics
+from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
 from tests.spark.jobs.test_jobs import M, rows
 from tests.spark.records import START_US, append_readings, reading, rows_of
 from tests.spark.running import run_to_end, started
@@ -308,7 +308,7 @@ def test_a_run_that_ends_closes_what_is_open_with_its_last_batch(
 ) -> None:
     append_readings(spark, settings, [reading(1, 4.0), reading(61, 5.0)])
     passes: list[Any] = []
-    compute, touched = interval_statistics, statistics.touched_intervals
+    compute, touched = interval_statistics, touched_intervals
 
     def counted(*given: Any) -> Any:
         passes.append(given)
