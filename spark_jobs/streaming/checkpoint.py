@@ -90,8 +90,10 @@ def _version_read(offset: Mapping[str, Any]) -> int:
 
 def has_all(spark: SparkSession, settings: Settings, query: str, batch: int, table: Table) -> bool:
     """Whether a batch of a query that follows one table has its latest changes."""
-    [offset] = _of_tables(_lines(Files(spark), f"{settings.checkpoint(query)}/offsets/{batch}"))
-    return _version_read(offset) >= latest_version(spark, settings.table(table.name))
+    files, place = Files(spark), f"{settings.checkpoint(query)}/offsets/{batch}"
+    offsets = _of_tables(_lines(files, place)) if files.exists(place) else []
+    latest = latest_version(spark, settings.table(table.name))
+    return any(_version_read(offset) >= latest for offset in offsets)
 
 
 def _not_ahead(

@@ -88,10 +88,13 @@ def test_files_are_like_deltas_own(spark: SparkSession, settings: Settings) -> N
 
 @pytest.fixture
 def joined_at_three(spark: SparkSession) -> Iterator[None]:
-    key = "spark.databricks.delta.autoCompact.minNumFiles"
-    spark.conf.set(key, "3")
+    compaction = "spark.databricks.delta.autoCompact"
+    before = spark.conf.get(f"{compaction}.enabled")
+    spark.conf.set(f"{compaction}.enabled", "true")
+    spark.conf.set(f"{compaction}.minNumFiles", "3")
     yield
-    spark.conf.unset(key)
+    spark.conf.set(f"{compaction}.enabled", before or "false")
+    spark.conf.unset(f"{compaction}.minNumFiles")
 
 
 @pytest.mark.usefixtures("joined_at_three")
