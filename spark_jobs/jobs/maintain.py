@@ -20,7 +20,7 @@ from spark_jobs.platform.session import running_session
 from spark_jobs.platform.settings import Settings, duration_s
 from spark_jobs.streaming.query import Timer
 
-DESCRIPTION: Final = "join small files, cluster closed days, drop what is too old, back up checkpoints"
+DESCRIPTION: Final = "join small files, cluster closed days, drop what is too old"
 
 log = logging.getLogger("fieldgate.jobs.maintain")
 
@@ -43,8 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help = f"rows of {table}; default: {default or 'for ever'}"
         add(f"--keep-{table}", type=int, default=default, metavar="DAYS", help=help)
     add("--vacuum-after", type=duration_s, default="7d", metavar="TIME", help=unused)
-    add("--backup", metavar="URI", help="where checkpoints are copied to (default: CHECKPOINTS-backup)")
-    add("--no-backup", action="store_true", help="copy no checkpoints")
 
 
 def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOptions:
@@ -57,12 +55,10 @@ def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOp
         raise SettingsError(
             "--vacuum-after must be at least 1h: vacuum would remove files of writes and queries under way"
         )
-    beside = f"{settings.checkpoints.rstrip('/')}-backup"
     return MaintenanceOptions(
         dry_run=options.dry_run,
         keep_days={table: days for table, days in keep_days.items() if days is not None},
         vacuum_days=options.vacuum_after / _DAY_S,
-        backup=None if options.no_backup else options.backup or beside,
     )
 
 

@@ -28,7 +28,6 @@ from spark_jobs.sinks.merge import differs, merge_rows
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.dedupe import joined_ranges
-from spark_jobs.transforms.packing import IDENTITY, identity_ranges
 from spark_jobs.transforms.presence import (
     accountable,
     arrivals,
@@ -38,6 +37,7 @@ from spark_jobs.transforms.presence import (
     presence_rows,
     with_arrivals,
 )
+from spark_jobs.transforms.seen import IDENTITY, identity_ranges
 
 log = logging.getLogger("fieldgate.jobs.presence")
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from delta.tables import DeltaTable
@@ -23,7 +24,7 @@ from cloud.wire.identities import Identities
 from spark_jobs.jobs.ingest import LEASE, TABLES
 from spark_jobs.platform.errors import JobError, SettingsError
 from spark_jobs.platform.intervals import moment_of
-from spark_jobs.platform.schemas import QUARANTINE
+from spark_jobs.platform.schemas import QUARANTINE, READINGS
 from spark_jobs.platform.session import running_session, task_slots
 from spark_jobs.platform.settings import Settings, moment_us
 from spark_jobs.sinks.quarantine import release
@@ -32,7 +33,8 @@ from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.sources.kafka import IdentitySource, kafka_between
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.transforms.dedupe import RECORD
-from spark_jobs.transforms.packing import packed, readings_of
+from spark_jobs.transforms.packing import validated
+from spark_jobs.transforms.validate import parse_batch
 
 DESCRIPTION: Final = "a period from Kafka, or what is in quarantine, into the tables again"
 
@@ -117,8 +119,9 @@ def replay_quarantine(
     identities = _identities(spark, settings)
     schemas = ReadingSchemas(spark, settings, keep=not dry_run)
     schemas.learn(schema_ids(records))
-    tried = packed(records, settings.dead_letter_topic, identities, schemas.known)
-    readings = readings_of(tried).select(*RECORD).persist()
+    parse = partial(parse_batch, dead_letter_topic=settings.dead_letter_topic, identities=identities)
+    parse = partial(parse, schemas=schemas.known)
+    readings = validated(records, parse, READINGS).select(*RECORD).persist()
     try:
         total = Counts(dict.fromkeys(COUNTED, 0))
         total.update(records=records.count(), left_quarantine=readings.count())

@@ -36,6 +36,7 @@ from spark_jobs.platform.session import plan_for, small_batch_session
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, table_changes, write
 from spark_jobs.sinks.statistics import Progress, close_left, delete_missing, merge_statistics
+from spark_jobs.streaming.checkpoint import has_all
 from spark_jobs.streaming.query import Job, Source, Timer
 from spark_jobs.transforms.missing import (
     LONGEST_US,
@@ -77,6 +78,8 @@ _RESTS: Final = 9.0
 _PART: Final = 100_000
 """Intervals computed and merged at a time. More rows of missing ones are written in parts, of so many or of a
 day."""
+_BACKLOG: Final = 1_000_000
+"""Readings, about, that a run that ends plans for: how many there are it learns too late."""
 _INTERVALS: Final = columns("gateway channel: string, start_us: long")
 _ROWS: Final = StructType([*ROWS, StructField("version", IntegerType())])
 _EACH: Final = 50_000
@@ -389,6 +392,8 @@ class StatisticsJob(Job):
         self._lock = threading.Lock()
         self._settle = Timer(_SETTLE_EVERY_S, at_once=False)
         self._show = Timer(settings.open_every_s, at_once=False)
+        # Whether the last batch has closed what is open.
+        self._is_end = False
         # Whether readings have come since the open intervals were computed.
         self._has_news = True
         # The latest pass found so many.
@@ -412,12 +417,19 @@ class StatisticsJob(Job):
         with self._lock:
             self._has_news = True
             # The plan is the query's own session's.
-            plan_for(rows.sparkSession, 10 * self._channels)
+            plan_for(rows.sparkSession, _BACKLOG if self._settings.once else 10 * self._channels)
             touched = touched_intervals(rows, self._settings.interval_s)
+            # The last batch of a run that ends; the parts of one that fails have numbers below 0.
+            is_end = (
+                self._settings.once
+                and number >= 0
+                and has_all(self._spark, self._settings, self.name, number, READINGS)
+            )
             # That one more reading has come into the newest interval of its channel is no news.
             news = kept(touched.join(_open(self._state), [*CHANNEL, "start_us"], "left_anti"))
-            if not news.isEmpty():
-                self._pass(f"batch={number}", touched=news)
+            if is_end or not news.isEmpty():
+                self._pass(f"batch={number}", touched=news, is_end=is_end)
+            self._is_end = is_end
 
     def tick(self) -> None:
         """Closes the intervals of channels that went silent; now and then computes what is open."""
@@ -429,7 +441,8 @@ class StatisticsJob(Job):
     def finish(self) -> None:
         """Closes what is open: nothing more will come in this run."""
         with self._lock:
-            self._pass("end", ended=_open(self._state))
+            if not self._is_end:
+                self._pass("end", is_end=True)
             while self._missing.owes:
                 self._go_on()
 
@@ -485,13 +498,20 @@ class StatisticsJob(Job):
             self._state = computed(restored(rows, interval_s))
             self._pass("start", touched=rows.where("version = 0").select(*CHANNEL, start_us))
 
-    def _pass(self, cause: str, touched: DataFrame | None = None, ended: DataFrame | None = None) -> None:
-        """Closes what is over by the intervals ``touched`` and the channels ``ended``."""
+    def _pass(
+        self,
+        cause: str,
+        touched: DataFrame | None = None,
+        ended: DataFrame | None = None,
+        *,
+        is_end: bool = False,
+    ) -> None:
+        """Closes what is over by the intervals ``touched`` and the channels ``ended``, at the end all."""
         begun = time.monotonic()
         interval_s = self._settings.interval_s
         if touched is None:
             touched = empty_frame(self._spark, _INTERVALS)
-        now = kept(advanced(self._state, touched, ended))
+        now = kept(advanced(self._state, touched, ended, is_end=is_end))
         due = to_compute(now)
         starts = self._starts(due, LATE, "version > 0")
         parts, rows = list(_parts(starts)), list[DataFrame]()
@@ -561,7 +581,8 @@ class StatisticsJob(Job):
         part = wanted.where(F.col("start_us").between(min(starts_us), max(starts_us)))
         part = part.select(*CHANNEL, "start_us", "version")
         readings = readings_in(self._spark, self._settings, part, starts)
-        rows = interval_statistics(readings, self._settings.interval_s)
+        about = int(sum(row.readings for row in starts))
+        rows = interval_statistics(readings, self._settings.interval_s, about)
         start_us = F.unix_micros("interval_start").alias("start_us")
         rows = rows.withColumn("start_us", start_us).join(F.broadcast(part), [*CHANNEL, "start_us"])
         return kept(rows.drop("start_us"))

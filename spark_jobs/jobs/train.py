@@ -7,7 +7,7 @@ import hashlib
 import logging
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
@@ -17,10 +17,8 @@ from typing import Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.anomaly.features import CONTEXT_LIMIT, SD_FLOOR_MPS, SPEED_FLOOR_MPS
 from spark_jobs.anomaly.model import Model, ModelStore, Packed, unpack
-from spark_jobs.anomaly.observations import LEAST_RECOVERY, WINDOW
-from spark_jobs.anomaly.training import FOLDS, HIDDEN_UNITS, Choices, TooLittleDataError
+from spark_jobs.anomaly.training import Choices, TooLittleDataError
 from spark_jobs.platform import s3
 from spark_jobs.platform.errors import JobError, SettingsError
 from spark_jobs.platform.files import Files
@@ -34,6 +32,7 @@ log = logging.getLogger("fieldgate.jobs.train")
 
 DESCRIPTION: Final = "train the anomaly job's models on a period of clean statistics"
 _NEEDED: Final = ("sklearn", "skl2onnx", "onnxruntime")
+_LIBRARIES: Final = ("scikit-learn", "skl2onnx", "onnxruntime", "numpy", "pyspark")
 _MOST_TASKS: Final = 1000
 _MOST_POOLED: Final = 20
 """Gateways whose intervals are learnt for those that are too young: they are in one worker's memory."""
@@ -136,9 +135,8 @@ def train_models(
         raise JobError(
             f"no gateway has enough clean intervals of {settings.interval_s} s in {_text(trained_on)}"
         )
-    now = datetime.now(UTC)
     content = hashlib.sha256("".join(sorted(row.digest for row in digests)).encode())
-    version = f"{now:%Y%m%dT%H%M%SZ}-{content.hexdigest()[:8]}"
+    version = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{content.hexdigest()[:8]}"
     sections: list[str] = []
 
     def models() -> Iterator[Packed]:
@@ -150,11 +148,9 @@ def train_models(
                 sections.extend(model_section(its))
                 yield Packed(gateway, version, its.document(), bytes(row.network))
 
-    libraries = ("scikit-learn", "skl2onnx", "onnxruntime", "numpy", "pyspark")
-    versions = {name: installed(name) for name in libraries}
     texts = _text(trained_on), list(map(_text, excluded))
     store = ModelStore(Files(spark), settings.models)
-    store.publish(version, models(), lambda: model_card(version, now, *texts, sections, versions, command))
+    store.publish(version, models(), lambda: model_card(version, *texts, sections, command))
     log.info("event=train.stored version=%s models=%d place=%s", version, len(served), settings.models)
     return version
 
@@ -173,73 +169,19 @@ def main(options: Any, settings: Settings) -> None:
 
 
 def model_section(model: Model) -> list[str]:
-    """One gateway's section."""
-    facts = model.facts
-    several = facts.get("gateways", 1) > 1
-    whose = f", of {facts['gateways']} gateways with these channels" if several else ""
-    channels = [
-        f"- {group.quantity}: {', '.join(group.channels)} (features: {', '.join(group.kinds)})"
-        for group in model.layout.groups
-    ]
-    return [
-        f"## {model.gateway}",
-        "",
-        f"Intervals of {model.interval_s} s{whose}: {facts['intervals']} in the period, {facts['excluded']} "
-        f"excluded by hand, {facts['unclean']} left out because they, or one of the two before, break a "
-        f"rule; {facts['clean']} learnt, on {facts['days']} days.",
-        "",
-        "Judged, each against the others of its line:",
-        "",
-        *channels,
-        "",
-        f"Input of the network, not judged: {', '.join(model.layout.context) or 'nothing'}.",
-        "",
-        f"Threshold {model.threshold:.3f}: the lowest with at most {facts['false_alarms_asked']:g} alarm "
-        "events in 30 days (alarms an hour apart are one event) on four fifths of the days, by networks that "
-        f"had not seen them; there were {facts['false_alarm_events']}. On the other fifth, which decided "
-        f"neither threshold nor scales, there were {facts['held_out_events']} in {facts['held_out_days']} "
-        "days. Scores of all these days, by quantile: "
-        + ", ".join(f"{name}: {value:g}" for name, value in facts["scores"].items())
-        + f". Training loss {facts['loss']:.4f}, seed {facts['seed']}.",
-        "",
-    ]
+    """What one gateway's model compares, what it was trained on, and how it was judged."""
+    judged = (f"- {group.quantity}: {', '.join(group.channels)}" for group in model.layout.groups)
+    context = ", ".join(model.layout.context) or "nothing"
+    facts = (f"- {name.replace('_', ' ')}: {value}" for name, value in model.facts.items())
+    given = f"- given to the network, not judged: {context}", f"- threshold: {model.threshold:.3f}"
+    return [f"## {model.gateway}", "", *judged, *given, *facts, ""]
 
 
 def model_card(
-    version: str,
-    made: datetime,
-    period: str,
-    excluded: Sequence[str],
-    sections: Sequence[str],
-    versions: Mapping[str, str],
-    command: str,
+    version: str, period: str, excluded: Sequence[str], sections: Sequence[str], command: str
 ) -> str:
     """The card as Markdown."""
-    lines = [
-        f"# Anomaly model {version}",
-        "",
-        f"Trained {made:%Y-%m-%d %H:%M} UTC on {period}"
-        + (f", without {', '.join(excluded)}" if excluded else "")
-        + ".",
-        "",
-        "```",
-        command,
-        "```",
-        "",
-        f"A masked autoencoder (one hidden layer of {HIDDEN_UNITS[0]}, tanh): each channel is hidden in turn "
-        "and predicted from the rest of the mast. Deviations are in units of what the network was usually "
-        f"off at such a level on days it hadn't seen ({FOLDS} folds of whole days). A score is the worst "
-        f"channel's second highest deviation of {WINDOW} intervals.",
-        "",
-        f"Missing: a channel with less than {LEAST_RECOVERY:.0%} of its readings; hidden from the network, "
-        f"not judged. Floors: {SPEED_FLOOR_MPS} m/s (avg), {SD_FLOOR_MPS} m/s (sd). Context counts up to "
-        f"{CONTEXT_LIMIT:g} standard deviations.",
-        "",
-        "It gives no reason why a channel deviates, doesn't see what all channels of a quantity do alike, "
-        "has no channel that was not in the period, and takes for normal what was common in it.",
-        "",
-        "Made with " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".",
-        "",
-        *sections,
-    ]
-    return "\n".join(lines)
+    without = f", without {', '.join(excluded)}" if excluded else ""
+    made_with = ", ".join(f"{name} {installed(name)}" for name in _LIBRARIES)
+    trained = f"Trained on {period}{without}, with {made_with}:"
+    return "\n".join([f"# Anomaly model {version}", "", trained, "", f"    {command}", "", *sections])

@@ -99,7 +99,7 @@ class Files:
             return bytes(stream.readAllBytes())
 
     def write(self, uri: str, content: str | bytes, *, sync: bool = False) -> None:
-        """A small file, in the place of an older one; with ``sync`` it is on the disk when this returns."""
+        """A file, in the place of an older one; with ``sync`` it is on the disk when this returns."""
         path = self._path(uri)
         with closing(self._plain(path).create(path, True)) as stream:
             stream.write(bytearray(content.encode() if isinstance(content, str) else content))

@@ -76,3 +76,17 @@ def dicts_of(table: Any) -> list[dict[str, Any]]:
             table = table.set_column(at, field.name, table[field.name].cast(pa.int64()))
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
+
+
+def to_bytes(rows: Any) -> bytes:
+    """An Arrow table as a byte string."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        stream.write(rows)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def rows_in(packed: bytes) -> Any:
+    """The table in such a byte string."""
+    return pa.ipc.open_stream(packed).read_all()

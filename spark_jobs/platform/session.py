@@ -179,6 +179,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         # On the class path no executor has to fetch them, which makes the start a second faster.
         options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
         options[_JAVA_OPTIONS] = " ".join([options[_JAVA_OPTIONS], *shared_classes(jars[0].parent)])
+        options["spark.python.daemon.module"] = "spark_jobs.workers"
     else:
         options["spark.jars"] = ",".join(map(str, find_jars() + more_jars))
     if s3.uses_s3(settings):

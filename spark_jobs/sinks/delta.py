@@ -7,10 +7,12 @@ that read nothing never conflict.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -24,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cloud.backoff import backoff_s
 from spark_jobs.platform.errors import JobError
+from spark_jobs.platform.files import Files
 from spark_jobs.platform.frames import dicts_of
 from spark_jobs.platform.java import java_frame, java_of, java_session
 from spark_jobs.platform.schemas import Table
@@ -191,6 +194,25 @@ def write_once(frame: DataFrame, location: str, app: str, number: int) -> int:
     return retried(lambda: _commit(spark, location, app, number, frame), "write-once")
 
 
+def append_files(
+    spark: SparkSession, location: str, app: str, number: int, files: Sequence[Mapping[str, Any]]
+) -> int:
+    """Appends Parquet files to a table by date, numbered, refused and versioned as by ``write_once``.
+
+    A file has its ``date``, ``content`` (bytes) and Delta's ``stats`` of it (JSON). What is in the table's
+    folder and never committed is removed by VACUUM.
+    """
+    store, now_ms = Files(spark), int(time.time() * 1000)
+    actions = []
+    for file in files:
+        name = f"date={file['date']}/part-{uuid.uuid4()}.c000.snappy.parquet"
+        store.write(f"{location}/{name}", file["content"])
+        found = {"path": name, "partitionValues": {"date": str(file["date"])}, "size": len(file["content"])}
+        found |= {"modificationTime": now_ms, "dataChange": True, "stats": file["stats"]}
+        actions.append(json.dumps({"add": found}))
+    return retried(lambda: _commit(spark, location, app, number, actions), "append-files")
+
+
 def overwrite_once(frame: DataFrame, location: str, app: str, number: int) -> None:
     """Replaces the table's rows, numbered and refused as by ``write_once``."""
     write(frame, location, mode="overwrite", txnAppId=app, txnVersion=number)
@@ -221,7 +243,9 @@ def fence(spark: SparkSession, location: str, app: str, number: int) -> None:
     _commit(spark, location, app, number)
 
 
-def _commit(spark: SparkSession, location: str, app: str, number: int, rows: DataFrame | None = None) -> int:
+def _commit(
+    spark: SparkSession, location: str, app: str, number: int, rows: DataFrame | Sequence[str] | None = None
+) -> int:
     """One commit under a number of the app, where there is none under it yet; the version that has it."""
     jvm = java_of(spark)
     delta, nothing = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
@@ -234,13 +258,26 @@ def _commit(spark: SparkSession, location: str, app: str, number: int, rows: Dat
         return int(before.version())
     converters = jvm.scala.jdk.javaapi.CollectionConverters
     mark = delta.actions.SetTransaction(app, number, jvm.scala.Option.apply(int(time.time() * 1000)))
-    actions = converters.asScala(jvm.java.util.Collections.singletonList(mark)).toList()
-    operation = getattr(getattr(delta, "DeltaOperations$EmptyCommit$"), "MODULE$")
+    made = jvm.java.util.ArrayList()
+    made.add(mark)
+    operation = _only(delta, "DeltaOperations$EmptyCommit")
     if rows is not None:
         append = jvm.org.apache.spark.sql.SaveMode.Append
         operation = getattr(delta, "DeltaOperations$Write")(append, nothing, nothing, nothing)
-        actions = transaction.writeFiles(java_frame(rows)).appendedAll(actions)
+    if isinstance(rows, DataFrame):
+        made.addAll(converters.asJava(transaction.writeFiles(java_frame(rows))))
+    elif rows is not None:
+        for action in rows:
+            made.add(_only(delta.actions, "Action").fromJson(action))
+        # As writeFiles does: it joins small files where these are many by now.
+        transaction.registerPostCommitHook(_only(delta.hooks, "AutoCompact"))
+    actions = converters.asScala(made).toList()
     return int(transaction.commit(actions, operation))
+
+
+def _only(package: Any, name: str) -> Any:
+    """Scala's object of this name."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def _refuse_fenced(spark: SparkSession, location: str, known: Any, app: str, number: int) -> bool:

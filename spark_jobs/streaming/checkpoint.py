@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ from spark_jobs.platform.errors import JobError
 from spark_jobs.platform.files import Files
 from spark_jobs.platform.schemas import Table
 from spark_jobs.platform.settings import Settings
-from spark_jobs.sinks.delta import snapshot
+from spark_jobs.sinks.delta import latest_version, snapshot
 
 _FORMAT: Final = "v1"
 """First line of the files of Spark 4.0."""
@@ -79,6 +79,23 @@ def check_checkpoint(
         _not_ahead(spark, settings, _lines(files, f"{place}/offsets/{number}"), place, follows)
 
 
+def _of_tables(offsets: Iterable[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in offsets if '"reservoirId"' in line]
+
+
+def _version_read(offset: Mapping[str, Any]) -> int:
+    """The last version of a table that was read to its end."""
+    return int(offset["reservoirVersion"]) - int(offset["index"] < VERSION_ENDED)
+
+
+def has_all(spark: SparkSession, settings: Settings, query: str, batch: int, table: Table) -> bool:
+    """Whether a batch of a query that follows one table has its latest changes."""
+    files, place = Files(spark), f"{settings.checkpoint(query)}/offsets/{batch}"
+    offsets = _of_tables(_lines(files, place)) if files.exists(place) else []
+    latest = latest_version(spark, settings.table(table.name))
+    return any(_version_read(offset) >= latest for offset in offsets)
+
+
 def _not_ahead(
     spark: SparkSession, settings: Settings, offsets: Iterable[str], place: str, follows: Iterable[Table]
 ) -> None:
@@ -86,12 +103,12 @@ def _not_ahead(
 
     So it is when a lake was put back as it had been, and its checkpoints not.
     """
-    sources = [json.loads(line) for line in offsets if '"reservoirId"' in line]
+    sources = _of_tables(offsets)
     for table in follows:
         now = snapshot(spark, settings.table(table.name), update=True)
         identity, latest = str(now.metadata().id()), int(now.version())
         for offset in sources:
-            read = offset["reservoirVersion"] - (offset["index"] < VERSION_ENDED)
+            read = _version_read(offset)
             if offset["reservoirId"] == identity and read > latest:
                 raise CheckpointError(
                     f"checkpoint {place} has read version {read} of table {table.name}, whose last is "

@@ -8,31 +8,13 @@ from typing import Final
 from pyspark.sql import DataFrame, Window, functions as F
 
 from spark_jobs.platform.schemas import QUARANTINE
-from spark_jobs.transforms.packing import IDENTITY
+from spark_jobs.transforms.seen import IDENTITY
 
 
 def as_quarantined(rejects: DataFrame) -> DataFrame:
     """Rejects with the columns of ``quarantine``."""
     uncounted = {name: F.lit(None).cast("bigint") for name in ("overflow", "overflow_from")}
     return rejects.withColumns(uncounted).select(*QUARANTINE.schema.names)
-
-
-def unseen_readings(readings: DataFrame, seen: DataFrame, *, copies: bool) -> DataFrame:
-    """Readings outside the seen ranges; with ``copies`` each identity once (the one Kafka took first).
-
-    ``seen`` (small): gateway, channel, run and ``seen``, an array of (first, last); others are all new.
-    """
-    columns = readings.columns
-    outside = ~F.exists(F.col("seen"), lambda span: F.col("seq").between(span["first"], span["last"]))
-    new = readings.join(F.broadcast(seen), list(IDENTITY), "left").where(F.col("seen").isNull() | outside)
-    if not copies:
-        return new.select(*columns)
-    # Copies can lie in different partitions and topics, where offsets don't order them: any fixed order will
-    # do.
-    arrival = Window.partitionBy(*IDENTITY, "seq").orderBy(
-        "kafka_time", "kafka_topic", "kafka_partition", "kafka_offset"
-    )
-    return new.withColumn("_copy", F.row_number().over(arrival)).where("_copy = 1").select(*columns)
 
 
 def joined_ranges(ranges: DataFrame, key: Sequence[str] = IDENTITY) -> DataFrame:

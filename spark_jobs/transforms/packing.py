@@ -1,101 +1,110 @@
-"""A batch of Kafka records, read and validated once; then its identities, its readings and its rejects.
+"""A batch of Kafka records, read and validated once: the files of its readings, their ranges, its rejects.
 
-Spark would keep parsed rows in its cache column by column, compress them and compute each column's bounds,
-which costs more than to parse them. So a worker packs each Arrow batch into two byte strings, rows of
-``readings`` and of ``quarantine``, and adds one row for its whole task with the identities and rejects that
-are in it. The driver decides by that row alone what is new; the packed rows are unpacked when they are
-written.
+Spark would take parsed rows apart and put them together several times before they are in a file. So a worker
+makes the Parquet files itself, of what is new by the ranges it is given, and the driver gets these as byte
+strings with the ranges that are in them. It decides by the ranges alone whether a file goes into the table as
+it is. Workers write nothing to storage: a task that is killed, or runs twice, leaves nothing behind.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud.wire.avro_readings import NO_SCHEMAS
-from cloud.wire.identities import NOBODY, Identities
-from spark_jobs.platform.schemas import QUARANTINE, READINGS, columns
-from spark_jobs.transforms.validate import parse_batch
+from spark_jobs.platform.frames import dicts_of, to_bytes
+from spark_jobs.platform.schemas import READINGS, Table, columns
+from spark_jobs.transforms.seen import SeenRanges, unseen
+from spark_jobs.transforms.validate import READING_ROWS, Parse, Parsed
 
-IDENTITY: Final = ("gateway", "channel", "run")
-"""What makes a reading, together with ``seq``."""
+PACKED: Final = columns(
+    "readings ranges rejects: binary, files: files, reasons: reasons, read late newest_us: long, "
+    "unknown: longs",
+    reasons="reason: string, first_us rows: long",
+    files="date: date, rows: long, stats: string, content: binary",
+)
+"""A row for each chunk of a task's records; byte strings but for ``content`` are Arrow streams.
 
-PACKED: Final = columns("readings rejects identities reasons: binary, late newest_us: long, unknown: longs")
-"""Byte strings are Arrow streams. All but ``readings`` and ``rejects`` is filled once a task, in its last:
-
-``identities`` of its readings, as ranges; ``reasons`` of its rejects; how many readings were late; the
-highest timestamp Kafka gave to one of its records, microseconds since the epoch; and ``unknown``, ids of
-schemas that weren't given, a hundred at most.
+``ranges`` of the readings that are new by what the worker knew, each once. These are in ``readings`` where
+they are few, else in ``files``. ``read`` is how many readings there were, ``late`` how many of them were so;
+``reasons`` of the rejects; ``newest_us`` is the highest timestamp Kafka gave to one of the records,
+microseconds since the epoch; and ``unknown``, ids of schemas that weren't given, a hundred at most.
+``rejects`` is null where they would be too large for the driver.
 """
 LATE_S: Final = 300
 """A reading that reached Kafka so long after its time is late."""
 
-_SMALL: Final = 5_000
-"""A task of up to so many records has a single row: the driver gets everything at once."""
-
-_MOST_UNKNOWN: Final = 100
-
-_IDENTITIES: Final = pa.schema(
-    [*((name, pa.string()) for name in IDENTITY), *((name, pa.int64()) for name in ("first", "last", "rows"))]
-)
-_REASONS: Final = pa.schema([("reason", pa.string()), ("first_us", pa.int64()), ("rows", pa.int64())])
+_CHUNK: Final = 500_000
+"""Records of a worker's chunk: a quarter of a gigabyte of memory at most, a file of 20 MB."""
+_MOST_REJECTED: Final = 4 << 20
+"""Bytes of a chunk's rejects that the driver takes."""
+_NEEDED: Final = ("value", "key", "topic", "partition", "offset", "timestamp", "headers")
 _PACKED_ROWS: Final = to_arrow_schema(PACKED)
+_ALIKE: Final = [
+    *("gateway", "channel", "run", "quantity", "unit", "period_ms", "raw_unit", "quality", "clock", "cal"),
+    *("latitude", "longitude", "altitude_m", "value", "raw", "ingested_at", "kafka_topic", "kafka_partition"),
+    "reasons.list.element",
+]
+"""Columns whose values repeat: for each of the others a dictionary would be made in vain."""
+_SHORT: Final = 32
+"""Characters of a text in the log's bounds, as in Delta's own."""
 
 
-def identities_of(rows: Any) -> Any:
-    """Gateway, channel, run and seq of readings (an Arrow table or batch), in 20 bytes each."""
-    return pa.table({**{name: rows[name].dictionary_encode() for name in IDENTITY}, "seq": rows["seq"]})
+def _bound(value: Any, *, is_upper: bool) -> Any:
+    """A lowest or highest value as Delta has it in its log: times by the millisecond, texts cut off."""
+    if isinstance(value, datetime):
+        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    if not isinstance(value, str) or len(value) <= _SHORT:
+        return value
+    # Names are ASCII: none of them is above this.
+    return value[:_SHORT] + ("\x7f" if is_upper else "")
 
 
-def ranges_of(identities: Iterable[Any]) -> Any:
-    """Tables of ``identities_of`` as ranges without gaps, an Arrow table.
-
-    ``rows`` is how many readings are in a range: more than its numbers where one stands there twice.
-    """
-    tables = [table for table in identities if table.num_rows]
-    if not tables:
-        return _IDENTITIES.empty_table()
-    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-    codes = np.zeros(table.num_rows, np.int64)
-    for name in IDENTITY:
-        (column,) = table[name].chunks
-        codes = codes * len(column.dictionary) + column.indices.to_numpy()
-    seqs = table["seq"].to_numpy()
-    order = np.lexsort((seqs, codes))
-    codes, seqs = codes[order], seqs[order]
-    edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(seqs) > 1)) + 1
-    begins, ends = np.append(0, edges), np.append(edges, len(seqs))
-    keys = table.select(IDENTITY).take(pa.array(order[begins]))
-    columns = [*keys.columns, seqs[begins], seqs[ends - 1], ends - begins]
-    return pa.table(columns, _IDENTITIES.names).cast(_IDENTITIES)
+def _stats(rows: Any) -> str:
+    least, greatest, nulls = {}, {}, {}
+    for name in READINGS.bounds:
+        nulls[name] = rows[name].null_count
+        if nulls[name] < rows.num_rows:
+            low, high = pc.min_max(rows[name]).as_py().values()
+            least[name], greatest[name] = _bound(low, is_upper=False), _bound(high, is_upper=True)
+    found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return json.dumps(found)
 
 
-def _to_bytes(rows: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write(rows)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
+def files_of(readings: Any) -> list[dict[str, Any]]:
+    """Readings (an Arrow table) as Parquet files of each date, with what Delta's log says of them."""
+    files = []
+    for date in sorted(pc.unique(readings["date"]).to_pylist()):
+        rows = readings.filter(pc.equal(readings["date"], date)).drop_columns("date")
+        sink = pa.BufferOutputStream()
+        # As Spark writes them: by its codec, and without Arrow's schema.
+        pq.write_table(
+            rows, sink, compression="snappy", use_dictionary=_ALIKE, store_schema=False, write_page_index=True
+        )
+        content = sink.getvalue().to_pybytes()
+        files.append({"date": date, "rows": rows.num_rows, "stats": _stats(rows), "content": content})
+    return files
 
 
-def rows_in(packed: bytes) -> Any:
-    """The table in a byte string."""
-    return pa.ipc.open_stream(packed).read_all()
+def readings_in(file: Mapping[str, Any]) -> Any:
+    """The readings of one of the files, an Arrow table."""
+    rows = pq.read_table(pa.BufferReader(file["content"]))
+    dates = pa.repeat(pa.scalar(file["date"], pa.date32()), rows.num_rows)
+    return rows.append_column("date", dates).select(READING_ROWS.names).cast(READING_ROWS)
 
 
-def _reasons(rejects: list[Any]) -> Any:
+def _reasons(rejects: Any) -> list[dict[str, Any]]:
     """How many rejects there are of each reason, and Kafka's time of the first of them."""
-    table = pa.Table.from_batches(rejects).group_by("reason")
-    found = table.aggregate([("kafka_time", "min"), ("kafka_time", "count")])
-    return found.rename_columns(_REASONS.names).cast(_REASONS).combine_chunks()
+    found = rejects.group_by("reason").aggregate([("kafka_time", "min"), ("kafka_time", "count")])
+    return dicts_of(found.rename_columns(["reason", "first_us", "rows"]))
 
 
 def _late(readings: Any) -> int:
@@ -105,81 +114,58 @@ def _late(readings: Any) -> int:
     return int(pc.sum(late).as_py() or 0)
 
 
-def _pack(
-    batches: Iterable[Any], dead_letter_topic: str, senders: Identities, schemas: Mapping[int, str]
-) -> Iterator[Any]:
-    identities, rejected, records, late = [], [], 0, 0
-    newest_us: int | None = None
-    unknown: set[int] = set()
-    held: dict[str, Any] = {}
+def _pack(batches: Iterable[Any], parse: Parse, seen: SeenRanges, few: int) -> Iterator[Any]:
+    parsed: list[Parsed] = []
+    records, newest_us = 0, None
     for batch in batches:
         if not batch.num_rows:
             continue
-        if held:
-            yield _row(held)
-        parsed = parse_batch(batch, dead_letter_topic, senders, schemas)
-        unknown |= parsed.unknown
+        parsed.append(parse(batch))
         records += batch.num_rows
         newest = pc.max(batch["timestamp"].cast(pa.int64())).as_py()
         newest_us = max(filter(None, (newest_us, newest)), default=None)
-        held = {"readings": None, "rejects": None}
-        if parsed.readings.num_rows:
-            identities.append(identities_of(parsed.readings))
-            late += _late(parsed.readings)
-            held["readings"] = _to_bytes(parsed.readings)
-        if parsed.rejects.num_rows:
-            rejected.append(parsed.rejects.select(["reason", "kafka_time"]))
-            held["rejects"] = _to_bytes(parsed.rejects)
-    if not records:
-        return
-    if records > _SMALL:
-        yield _row(held)
-        held = {}
-    held["identities"] = _to_bytes(ranges_of(identities))
-    held["reasons"] = _to_bytes(_reasons(rejected)) if rejected else None
-    yield _row({**held, "late": late, "newest_us": newest_us, "unknown": sorted(unknown)[:_MOST_UNKNOWN]})
+        if records >= _CHUNK:
+            yield _row(parsed, newest_us, seen, few)
+            parsed, records, newest_us = [], 0, None
+    if parsed:
+        yield _row(parsed, newest_us, seen, few)
 
 
-def _row(values: Mapping[str, Any]) -> Any:
+def _row(parsed: list[Parsed], newest_us: int | None, seen: SeenRanges, few: int) -> Any:
+    read = pa.Table.from_batches([each.readings for each in parsed])
+    rejects = pa.Table.from_batches([each.rejects for each in parsed])
+    unknown = {number for each in parsed for number in each.unknown}
+    parsed.clear()
+    readings, ranges = unseen(read, seen)
+    is_few = readings.num_rows <= few
+    values = {
+        "readings": to_bytes(readings) if is_few and readings.num_rows else None,
+        "files": [] if is_few else files_of(readings),
+        "ranges": to_bytes(ranges),
+        "rejects": to_bytes(rejects) if 0 < rejects.nbytes <= _MOST_REJECTED else None,
+        "reasons": _reasons(rejects),
+        "read": read.num_rows,
+        "late": _late(read),
+        "newest_us": newest_us,
+        "unknown": sorted(unknown)[:100],
+    }
     return pa.RecordBatch.from_pylist([values], schema=_PACKED_ROWS)
 
 
-def packed(
-    records: DataFrame,
-    dead_letter_topic: str,
-    identities: Identities = NOBODY,
-    schemas: Mapping[int, str] = NO_SCHEMAS,
-) -> DataFrame:
-    """Kafka records (as the source gives them, headers included), validated: rows of PACKED."""
-    needed = records.select("value", "key", "topic", "partition", "offset", "timestamp", "headers")
-    pack = partial(_pack, dead_letter_topic=dead_letter_topic, senders=identities, schemas=dict(schemas))
-    return needed.mapInArrow(pack, PACKED)
+def packed(records: DataFrame, parse: Parse, seen: SeenRanges, few: int) -> DataFrame:
+    """Kafka records (as the source gives them, headers included) validated: rows of PACKED.
+
+    Up to ``few`` readings of a chunk are no file.
+    """
+    return records.select(*_NEEDED).mapInArrow(partial(_pack, parse=parse, seen=seen, few=few), PACKED)
 
 
-def _unpack(batches: Iterable[Any], column: str) -> Iterator[Any]:
-    for batch in batches:
-        for value in batch[column]:
-            yield from pa.ipc.open_stream(value.as_buffer())
+def validated(records: DataFrame, parse: Parse, table: Table) -> DataFrame:
+    """Those of Kafka's records that are rows of a table, ``readings`` or ``quarantine``: its columns."""
+    name = "readings" if table is READINGS else "rejects"
 
+    def rows(batches: Iterable[Any]) -> Iterator[Any]:
+        made = (getattr(parse(batch), name) for batch in batches)
+        yield from (each for each in made if each.num_rows)
 
-def _unpacked(frame: DataFrame, column: str, schema: StructType) -> DataFrame:
-    there = frame.select(column).where(F.col(column).isNotNull())
-    return there.mapInArrow(partial(_unpack, column=column), schema)
-
-
-def readings_of(frame: DataFrame) -> DataFrame:
-    """The valid readings of a packed batch, with the columns of ``readings``."""
-    return _unpacked(frame, "readings", READINGS.schema)
-
-
-def rejects_of(frame: DataFrame) -> DataFrame:
-    """The rejected records of a packed batch, with the columns of ``quarantine``."""
-    return _unpacked(frame, "rejects", QUARANTINE.schema)
-
-
-def identity_ranges(readings: DataFrame) -> DataFrame:
-    """Ranges that together hold exactly the readings given: gateway, channel, run, first, last."""
-    ranges = readings.select(*IDENTITY, "seq").mapInArrow(
-        lambda batches: ranges_of(map(identities_of, batches)).to_batches(), from_arrow_schema(_IDENTITIES)
-    )
-    return ranges.drop("rows")
+    return records.select(*_NEEDED).mapInArrow(rows, table.schema)

@@ -30,7 +30,7 @@ from cloud.wire.status_records import OFFLINE, ONLINE
 from spark_jobs.platform.frames import row_by_row
 from spark_jobs.platform.schemas import PRESENCE, columns
 from spark_jobs.transforms.dedupe import joined_ranges
-from spark_jobs.transforms.packing import IDENTITY
+from spark_jobs.transforms.seen import IDENTITY
 from spark_jobs.transforms.statistics import timely
 
 SILENT: Final = "silent"

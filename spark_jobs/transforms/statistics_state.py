@@ -50,11 +50,13 @@ def restored(rows: DataFrame, interval_s: int) -> DataFrame:
     )
 
 
-def advanced(state: DataFrame, touched: DataFrame, ended: DataFrame | None = None) -> DataFrame:
+def advanced(
+    state: DataFrame, touched: DataFrame, ended: DataFrame | None = None, *, is_end: bool = False
+) -> DataFrame:
     """The state with the intervals ``touched`` (gateway, channel, start_us), and what it was in ``before``.
 
-    ``ended`` are channels whose newest interval is over without a newer one. ``starts`` are the intervals
-    touched, ``begun_us`` is the first interval of the channel's gateway so far.
+    ``ended`` are channels whose newest interval is over without a newer one, with ``is_end`` all of them.
+    ``starts`` are the intervals touched, ``begun_us`` is the first interval of the channel's gateway so far.
     """
     came = touched.groupBy(*CHANNEL).agg(F.collect_list("start_us").alias("starts"))
     now = state.select(*CHANNEL, *STATE, F.struct(*STATE).alias("before")).join(came, list(CHANNEL), "full")
@@ -66,6 +68,8 @@ def advanced(state: DataFrame, touched: DataFrame, ended: DataFrame | None = Non
         silent = ended.select(*CHANNEL, F.lit(True).alias("ended"))
         now = now.join(F.broadcast(silent), list(CHANNEL), "left")
         is_open = is_open & F.col("ended").isNull()
+    if is_end:
+        is_open = F.lit(False)
     return now.select(
         *CHANNEL,
         F.greatest("newest_us", came_us).alias("newest_us"),

@@ -82,6 +82,10 @@ class Parsed:
     unknown: frozenset[int] = frozenset()
 
 
+Parse = Callable[[Any], Parsed]
+"""How workers validate an Arrow batch of Kafka records."""
+
+
 def _dead_letter(value: bytes, source: str | None) -> tuple[Any, ...]:
     try:
         dead_letter = parse_dead_letter(value)

@@ -38,6 +38,15 @@ def cpu_s(pid: int | None) -> float:
     return seconds
 
 
+def pss_mib(pid: int) -> float:
+    """Memory of a process and all below it; pages that several have count as shares of each."""
+    total, process = 0, psutil.Process(pid)
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.Error):
+            total += each.memory_full_info().pss
+    return total / 2**20
+
+
 def peak_rss_mib(pid: int | None) -> float:
     """The most resident memory that a running process has had."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -35,7 +35,7 @@ from deltalake import DeltaTable
 from cloud.local.kafka_broker import LocalBroker
 from spark_jobs.platform.session import spark_session
 from spark_jobs.platform.settings import Settings
-from tests.bench.figures import cpu_s
+from tests.bench.figures import cpu_s, pss_mib
 from tests.bench.ingest import CHANNELS, DAY_US, bare, payloads
 from tests.support.servers import eventually
 
@@ -117,24 +117,16 @@ class Took:
 
 def run(command: Sequence[str], log: Path) -> Took:
     """Runs a command, and follows the processes below it."""
-    begin_s, spent_s, memory = time.monotonic(), 0.0, 0
+    begin_s, spent_s, memory = time.monotonic(), 0.0, 0.0
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         while process.poll() is None:
             with suppress(psutil.NoSuchProcess):
                 spent_s = max(spent_s, cpu_s(process.pid))
-                memory = max(memory, _memory(psutil.Process(process.pid)))
+                memory = max(memory, pss_mib(process.pid))
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.25)
     assert process.returncode == 0, log.read_text()[-3000:]
-    return Took(time.monotonic() - begin_s, spent_s, memory / 2**20)
-
-
-def _memory(process: psutil.Process) -> int:
-    total = 0
-    for each in (process, *process.children(recursive=True)):
-        with suppress(psutil.Error):
-            total += each.memory_full_info().pss
-    return total
+    return Took(time.monotonic() - begin_s, spent_s, memory)
 
 
 def problems(directory: Path, records: int) -> str:

@@ -26,9 +26,9 @@ from spark_jobs.platform.schemas import PRESENCE, QUARANTINE, READINGS, SEEN
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.records import RecordSink
-from spark_jobs.transforms.packing import identity_ranges
 from spark_jobs.transforms.presence import arrivals, claimed, presence_rows, with_arrivals
 from spark_jobs.transforms.records import RUN_RECORDS, STATUS_RECORDS, record_rows
+from spark_jobs.transforms.seen import identity_ranges
 from tests.spark.jobs.test_records_job import run_record
 from tests.spark.records import (
     KAFKA_US,

@@ -19,10 +19,10 @@ from spark_jobs.platform.schemas import READINGS, STATISTICS
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import latest_version
 from spark_jobs.sinks.statistics import Progress
-from spark_jobs.transforms.statistics import interval_statistics
+from spark_jobs.transforms.statistics import interval_statistics, touched_intervals
 from tests.spark.jobs.test_jobs import M, rows
 from tests.spark.records import START_US, append_readings, reading, rows_of
-from tests.spark.running import started
+from tests.spark.running import run_to_end, started
 
 
 @contextmanager
@@ -300,3 +300,31 @@ def test_what_is_cut_short_between_two_writes_is_finished_by_the_next_start(
         [(1, 1, 3.0), *[missing] * 5],
     ]
     assert cuts
+
+
+@pytest.mark.parametrize("is_more_coming", [False, True])
+def test_a_run_that_ends_closes_what_is_open_with_its_last_batch(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, *, is_more_coming: bool
+) -> None:
+    append_readings(spark, settings, [reading(1, 4.0), reading(61, 5.0)])
+    passes: list[Any] = []
+    compute, touched = interval_statistics, touched_intervals
+
+    def counted(*given: Any) -> Any:
+        passes.append(given)
+        return compute(*given)
+
+    def touched_and_more(*given: Any) -> Any:
+        if is_more_coming and not passes:
+            # By a replay, say: after the run has planned its batches.
+            append_readings(spark, settings, [reading(62, 7.0)])
+        return touched(*given)
+
+    monkeypatch.setattr(statistics, "interval_statistics", counted)
+    monkeypatch.setattr(statistics, "touched_intervals", touched_and_more)
+    run_to_end(settings, statistics.StatisticsJob(spark, settings))
+    assert len(passes) == (2 if is_more_coming else 1)
+    newest = (2, 6.0) if is_more_coming else (1, 5.0)
+    assert rows(settings) == {0: (1, 1, 4.0), 1: (1, *newest)}
+    run_to_end(settings, statistics.StatisticsJob(spark, settings))
+    assert rows(settings) == {0: (1, 1, 4.0), 1: (1, *newest)}

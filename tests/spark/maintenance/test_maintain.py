@@ -24,7 +24,6 @@ from spark_jobs.maintenance.schedule import (
     Maintenance,
     MaintenanceOptions,
     Report,
-    back_up,
     compact,
     joins,
 )
@@ -165,11 +164,7 @@ def test_a_round_changes_the_files_and_not_the_rows(
     assert follow(spark, settings) == 12 + 6000 + 240
     before, version = whole(settings), table_version(spark, location)
 
-    options = MaintenanceOptions(
-        keep_days={"readings": 2, "quarantine": 30},
-        vacuum_days=0.0,
-        backup=str(Path(settings.lake) / "../backup"),
-    )
+    options = MaintenanceOptions(keep_days={"readings": 2, "quarantine": 30}, vacuum_days=0.0)
     dry = Maintenance(spark, settings, replace(options, dry_run=True), lambda: today).round()
     assert (whole(settings), table_version(spark, location)) == (before, version)
     maintenance = Maintenance(spark, settings, options, lambda: today)
@@ -182,7 +177,7 @@ def test_a_round_changes_the_files_and_not_the_rows(
         ("compact", "readings", day(0)),
         ("cluster", "readings", day(1)),
     ]
-    assert [step for step in steps(done) if step[0] != "vacuum"] == [*steps(dry), ("backup", "", None)]
+    assert [step for step in steps(done) if step[0] != "vacuum"] == steps(dry)
 
     (dropped,) = (step for step in done.actions if step["action"] == "drop" and step["table"] == "readings")
     assert (dropped["dates"], dropped["first"], dropped["files"]) == (1, day(3), 1)
@@ -356,35 +351,19 @@ def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, settings: Sett
         values = encoded(reading(seq) for seq in range(first, last + 1))
         kafka_frame(spark, values, first_offset=first).write.format("delta").mode("append").save(str(source))
 
-    def copies() -> list[Any]:
-        return back_up(spark, settings.checkpoints, str(tmp_path / "backup"), NOW)
-
     produce(1, 3)
     ingest(spark, settings, source)
-    (copy,) = copies()
-    assert (copy.query, copy.batch) == ("ingest", 0)
-    assert copy.uri.endswith("/backup/ingest/v1/20260530T120000Z-batch0")
-    assert copies() == []
+    copy = tmp_path / "copy"
     # Without its id, by which a job would take another batch of the same number for a repeat.
-    assert sorted(path.name for path in Path(copy.uri).iterdir()) == ["COMPLETE", "commits", "offsets"]
+    shutil.copytree(settings.checkpoint("ingest"), copy, ignore=shutil.ignore_patterns("metadata"))
     # One batch more, and then a disk that forgets it; meanwhile more has come.
     produce(4, 6)
     ingest(spark, settings, source)
     produce(7, 9)
     shutil.rmtree(settings.checkpoint("ingest"))
-    shutil.copytree(copy.uri, settings.checkpoint("ingest"))
+    shutil.copytree(copy, settings.checkpoint("ingest"))
     ingest(spark, settings, source)
     assert identities(settings) == [("mast-07", "cup.wind_speed", "run-1", seq) for seq in range(1, 10)]
-    # Only the newest copies are kept, and none that was cut off.
-    folder, later = tmp_path / "backup/ingest/v1", NOW.replace(hour=14)
-    (folder / "20260530T130000Z-batch7").mkdir()
-    (folder / "20260530T110000Z-batch5").mkdir()
-    (folder / "20260530T110000Z-batch5" / "COMPLETE").touch()
-    made = back_up(spark, settings.checkpoints, str(tmp_path / "backup"), later)
-    assert [each.batch for each in made] == [1]
-    assert sorted(each.name[-6:] for each in folder.iterdir()) == ["batch0", "batch1", "batch5"]
-    assert back_up(spark, settings.checkpoints, str(tmp_path / "backup"), later, kept=1) == []
-    assert [each.name for each in folder.iterdir()] == ["20260530T140000Z-batch1"]
 
 
 @pytest.mark.parametrize(
@@ -404,7 +383,5 @@ def test_wrong_options_are_named(arguments: list[str], message: str) -> None:
 def test_options_make_the_plan() -> None:
     options, settings = parse_command("maintain", ["--lake", "s3://b/lake", "--keep-readings", "400"])
     assert options_of(options, settings) == MaintenanceOptions(
-        keep_days={"quarantine": 30, "readings": 400},
-        vacuum_days=7.0,
-        backup="s3a://b/lake-checkpoints-backup",
+        keep_days={"quarantine": 30, "readings": 400}, vacuum_days=7.0
     )

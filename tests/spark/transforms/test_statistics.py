@@ -230,3 +230,16 @@ def test_an_unsynchronised_clock_touches_nothing_and_a_repaired_one_does(spark: 
         START_US + 60 * S,
         START_US + 120 * S,
     ]
+
+
+def test_tasks_have_their_parts_and_all_are_there(spark: SparkSession) -> None:
+    rng = np.random.default_rng(7)
+    readings = [
+        each for number in range(20) for each in random_channel(rng, f"cup-{number}.wind_speed", 1000, 150)
+    ]
+    frame = spark.createDataFrame(reading_table(readings)).repartition(3)
+    frame = frame.withColumn("start_us", begin_of(F.unix_micros("time"), 60))
+    once, parted = (interval_statistics(frame, 60, about).toArrow() for about in (0, 5_000_000))
+    order = [(name, "ascending") for name in ("channel", "interval_start")]
+    assert parted.sort_by(order) == once.sort_by(order)
+    assert once.num_rows == 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +23,9 @@ from cloud.wire.reading_records import (
     encode_reading,
     parse_reading,
 )
+from spark_jobs.platform.schemas import QUARANTINE, READINGS
 from spark_jobs.transforms import validate
-from spark_jobs.transforms.packing import packed, readings_of, rejects_of
+from spark_jobs.transforms.packing import validated
 from spark_jobs.transforms.validate import parse_batch
 from tests.spark.records import (
     KAFKA_ROWS,
@@ -43,9 +45,10 @@ GOOD = encode_reading(reading(1))
 
 def parsed(frame: DataFrame) -> tuple[list[Row], list[Row]]:
     """Readings and rejects, each in the order of their offsets."""
-    rows = packed(frame, DEAD).persist()
-    found = readings_of(rows).collect(), rejects_of(rows).collect()
-    rows.unpersist()
+    found = (
+        validated(frame, partial(parse_batch, dead_letter_topic=DEAD), table).collect()
+        for table in (READINGS, QUARANTINE)
+    )
     return tuple(sorted(rows, key=lambda row: row.kafka_offset) for rows in found)  # type: ignore[return-value]
 
 
