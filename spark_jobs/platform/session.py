@@ -123,7 +123,7 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         settings = replace(settings, master=submitted.get("spark.master", settings.master))
     local = settings.master.startswith("local[") or settings.master == "local"
     _environment(local=settings.master.startswith("local"))
-    cores = _cores(settings.master)
+    cores, given = _cores(settings.master), dict(settings.conf)
     builder = SparkSession.builder.appName(app).master(settings.master if submitted else _slots(settings))
     options = {
         "spark.sql.extensions": _EXTENSION,
@@ -165,6 +165,8 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
                 "-XX:ReservedCodeCacheSize=240m",
                 # Up to some 2,000,000 records of a process C2 compiles longer than its code saves.
                 *(["-XX:TieredStopAtLevel=1"] if settings.once else []),
+                # Nobody waits for its pauses. Of two collectors Java takes none.
+                *(["-XX:+UseSerialGC"] if settings.once and "GC" not in given.get(_JAVA_OPTIONS, "") else []),
                 f"-Dlog4j2.configurationFile=file:{_PACKAGE / 'log4j2.properties'}",
             ]
         ),
@@ -192,7 +194,6 @@ def spark_session(settings: Settings, app: str = "fieldgate") -> SparkSession:
         )
     if settings.master.startswith("local"):
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    given = dict(settings.conf)
     if _JAVA_OPTIONS in given and not submitted:
         given[_JAVA_OPTIONS] = f"{options[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
     for key, value in (options | submitted | given).items():

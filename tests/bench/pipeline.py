@@ -117,12 +117,14 @@ class Took:
 
 def run(command: Sequence[str], log: Path) -> Took:
     """Runs a command, and follows the processes below it."""
-    begin_s, spent_s, memory = time.monotonic(), 0.0, 0.0
+    begin_s, spent_s, memory, next_s = time.monotonic(), 0.0, 0.0, 0.0
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         while process.poll() is None:
             with suppress(psutil.NoSuchProcess):
                 spent_s = max(spent_s, cpu_s(process.pid))
-                memory = max(memory, pss_mib(process.pid))
+                # Seldom: a process stands still while its pages are counted.
+                if time.monotonic() >= next_s:
+                    memory, next_s = max(memory, pss_mib(process.pid)), time.monotonic() + 2
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.25)
     assert process.returncode == 0, log.read_text()[-3000:]

@@ -124,6 +124,11 @@ class Mast:
         )  # fmt: skip
         return package
 
+    @property
+    def calls(self) -> str:
+        """What systemctl was called with."""
+        return (self._state / "calls").read_text()
+
     def install(self, package: Path) -> subprocess.CompletedProcess[str]:
         return self._run("dpkg", "--log=/dev/null", "--install", str(package))
 
@@ -132,7 +137,7 @@ class Mast:
         return self._run("sh", str(SYSTEMD / "libexec/upgrade"), word)
 
     def ends_its_trial(self) -> None:
-        assert "start --no-block fieldgate-trial.service" in (self._state / "calls").read_text()
+        assert "start --no-block fieldgate-trial.service" in self.calls
         done = self.upgrade("trial")
         assert done.returncode == 0, done.stderr
         assert not (self.kept / "pending").exists()
@@ -206,6 +211,8 @@ def test_a_version_that_crashes_gives_way(mast: Mast) -> None:
     assert bytecode.items() <= mast.bytecode.items()
     assert len(bytecode) == 2
     assert mast.start == 3
+    # Left to itself systemd would start the former one as soon as it is unpacked, and the trial once more.
+    assert mast.calls.index("stop fieldgate.service") < mast.calls.rindex("restart fieldgate.service")
     [event] = mast.events
     assert event.startswith(f"{OLD}: ")
     assert f"--upgrade {OLD} {NEW} --reverted crashes --gap-s" in event
