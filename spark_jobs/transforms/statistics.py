@@ -255,9 +255,9 @@ _ROWS: Final = to_arrow_schema(ROWS)
 _TOUCHED: Final = pa.schema([("gateway", pa.string()), ("channel", pa.string()), ("start_us", pa.int64())])
 _ORDER: Final = [(name, "ascending") for name in (*CHANNEL, "time", "run", "seq")]
 """A total order, so sums add up in the same order whenever they are computed again."""
-_PARCELS: Final = columns("part: int, readings: binary")
+_PARTED: Final = columns("part: int, readings: binary")
 _PARCEL: Final = 200_000
-"""Readings that a worker hands on at once."""
+"""Readings that a worker takes at once."""
 _AT_ONCE: Final = 1_000_000
 """Readings of a task, about."""
 _PARTS: Final = 4
@@ -284,16 +284,26 @@ def has_readings() -> Column:
     return F.expr(f"{counted()} > 0")
 
 
+def _parcels(batches: Iterable[Any]) -> Iterator[Any]:
+    """Tables of about _PARCEL rows."""
+    pending: list[Any] = []
+    for batch in batches:
+        if batch.num_rows:
+            pending.append(batch)
+        if sum(each.num_rows for each in pending) >= _PARCEL:
+            yield pa.Table.from_batches(pending).combine_chunks()
+            pending = []
+    if pending:
+        yield pa.Table.from_batches(pending).combine_chunks()
+
+
 def _touched(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
     names, length_us = [*CHANNEL, "start_us"], interval_s * SECOND_US
-    found = _TOUCHED.empty_table()
-    for batch in batches:
-        given = batch.filter(pc.not_equal(batch["clock"], UNSYNCED))
+    for readings in _parcels(batches):
+        given = readings.filter(pc.not_equal(readings["clock"], UNSYNCED))
         time_us = given["time"].cast(pa.int64()).to_numpy()
-        starts = pa.array(time_us - time_us % length_us)
-        new = pa.table([given["gateway"], given["channel"], starts], _TOUCHED)
-        found = pa.concat_tables([found, new]).group_by(names).aggregate([]).select(names)
-    yield from found.combine_chunks().to_batches()
+        found = given.select(CHANNEL).append_column("start_us", pa.array(time_us - time_us % length_us))
+        yield from found.group_by(names).aggregate([]).select(names).to_batches()
 
 
 def touched_intervals(readings: DataFrame, interval_s: int) -> DataFrame:
@@ -308,13 +318,9 @@ def touched_intervals(readings: DataFrame, interval_s: int) -> DataFrame:
     return of_tasks.distinct()
 
 
-def _parcels(batches: Iterable[Any], parts: int, interval_s: int) -> Iterator[Any]:
+def _parted(batches: Iterable[Any], parts: int, interval_s: int) -> Iterator[Any]:
     """Readings by part, as byte strings: Spark would take each row apart to move and sort it."""
-    pending: list[Any] = []
-
-    def parcels() -> Any:
-        readings = pa.Table.from_batches(pending).combine_chunks()
-        pending.clear()
+    for readings in _parcels(batches):
         gateways = readings["gateway"].combine_chunks().dictionary_encode()
         known = np.array([crc32(name.encode()) for name in gateways.dictionary.to_pylist()], np.int64)
         number = readings["time"].cast(pa.int64()).to_numpy() // (interval_s * SECOND_US)
@@ -323,15 +329,7 @@ def _parcels(batches: Iterable[Any], parts: int, interval_s: int) -> Iterator[An
             {"part": each, "readings": to_bytes(readings.filter(pa.array(part == each)))}
             for each in np.unique(part).tolist()
         ]
-        return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(_PARCELS))
-
-    for batch in batches:
-        if batch.num_rows:
-            pending.append(batch)
-        if sum(each.num_rows for each in pending) >= _PARCEL:
-            yield parcels()
-    if pending:
-        yield parcels()
+        yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(_PARTED))
 
 
 def _compute(batches: Iterable[Any], interval_s: int) -> Iterator[Any]:
@@ -350,10 +348,10 @@ def interval_statistics(readings: DataFrame, interval_s: int, about: int = 0) ->
     slots = int(readings.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
     tasks = max(slots, about // _AT_ONCE)
     kind = F.get_json_object("extra", f"$.{KIND}").alias("kind")
-    parcels = readings.select(*READING, "run", "seq", kind).mapInArrow(
-        partial(_parcels, parts=_PARTS * tasks, interval_s=interval_s), _PARCELS
+    parted = readings.select(*READING, "run", "seq", kind).mapInArrow(
+        partial(_parted, parts=_PARTS * tasks, interval_s=interval_s), _PARTED
     )
-    by_part = parcels.repartition(tasks, "part").sortWithinPartitions("part")
+    by_part = parted.repartition(tasks, "part").sortWithinPartitions("part")
     return by_part.mapInArrow(partial(_compute, interval_s=interval_s), ROWS)
 
 
