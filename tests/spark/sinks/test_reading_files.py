@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from spark_jobs.platform.schemas import READINGS
+from spark_jobs.platform.session import task_slots
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.sinks.delta import append_files, ensure_table, latest_version, write_once
@@ -111,7 +112,7 @@ def test_large_chunks_and_small_ones_hold_each_reading_once(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks have files of their own; where two have a number, or one was seen, these are made anew."""
-    monkeypatch.setattr(readings_sink, "_SMALL_BATCH", 4)
+    monkeypatch.setattr(readings_sink, "_SMALL_BATCH", 3 * task_slots(spark))
     sink = IngestSink(spark, settings, clock=lambda: 0.0)
     records = kafka_frame(spark, []).unionByName(kafka_frame(spark, encoded(map(reading, (1, 2, 3, 4, 5)))))
     assert sink.write(records, "ingest", 1).readings == 5
