@@ -269,7 +269,7 @@ def _commit(
     elif rows is not None:
         for action in rows:
             made.add(_only(delta.actions, "Action").fromJson(action))
-        # As writeFiles does: it joins small files where these are many by now.
+        # writeFiles registers it too: it joins small files where these are many by now.
         transaction.registerPostCommitHook(_only(delta.hooks, "AutoCompact"))
     actions = converters.asScala(made).toList()
     return int(transaction.commit(actions, operation))

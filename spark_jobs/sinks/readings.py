@@ -193,7 +193,7 @@ class IngestSink:
         # Before the first write they are what the next start finds as well.
         if not self._unstored or self._writer is None:
             return
-        # Of several chunks Spark loses the last where one is empty.
+        # Spark loses the last of several chunks where one is empty.
         frame = self._spark.createDataFrame(pa.concat_tables(self._unstored).combine_chunks()).coalesce(1)
         is_joined = self._stores % _COMPACT_EVERY == _COMPACT_EVERY - 1
         if is_joined:

@@ -173,7 +173,7 @@ def identity_ranges(readings: DataFrame) -> DataFrame:
 def unseen(readings: Any, seen: SeenRanges) -> tuple[Any, Any]:
     """The readings of an Arrow table that were not seen, each once, and their ranges.
 
-    Of copies the one is kept that Kafka took first. Copies can lie in different partitions and topics, where
+    The copy that Kafka took first is kept. Copies can lie in different partitions and topics, where
     offsets don't order them: any fixed order will do.
     """
     if not readings.num_rows:
