@@ -69,7 +69,7 @@ def feed(spark: SparkSession, settings: Settings) -> Feed:
 
 def missing_events(lake: str) -> list[tuple[Any, ...]]:
     """What the documented query says of a lake."""
-    query = re.search(r'"(WITH stored AS .*?)"', ANALYSE.read_text(), re.DOTALL)
+    query = re.search(r"```sql\n(WITH stored AS .*?)```", ANALYSE.read_text(), re.DOTALL)
     assert query is not None
     with open_lake(lake, tables=["events", "runs"]) as opened:
         return opened.sql(query[1]).fetchall()
