@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,15 @@ def test_a_record_describes_the_run() -> None:
 
 
 def test_events_are_numbered_from_1_whichever_thread_makes_them() -> None:
-    runs = ledger()
-    with ThreadPoolExecutor(8) as threads:
-        made = list(threads.map(lambda _: json.loads(runs.event("x").value)["seq"], range(400)))
-    assert sorted(made) == list(range(1, 401))
-    assert RunRecord.from_json(runs.payload("running", COUNTS)).last_event == 400
+    runs, usual_s = ledger(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            made = list(threads.map(lambda _: json.loads(runs.event("x").value)["seq"], range(4000)))
+    finally:
+        sys.setswitchinterval(usual_s)
+    assert sorted(made) == list(range(1, 4001))
+    assert RunRecord.from_json(runs.payload("running", COUNTS)).last_event == 4000
     assert RunRecord.from_json(ledger().payload("running", COUNTS)).last_event == 0
 
 
