@@ -96,7 +96,7 @@ class _Finding(msgspec.Struct):
 
 
 _TYPES: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("daemon", "uplink", "outbox_problem", "clock"), str),
+    **dict.fromkeys(("daemon", "uplink", "outbox_problem", "clock", "config_hash"), str),
     **dict.fromkeys(("since_s", "run_uptime_s", "machine_uptime_s", "kafka_confirmed_ago_s"), Number),
     **dict.fromkeys(("cpu_celsius", "load", "site_moved_m"), Number),
     **dict.fromkeys(("outbox_records", "outbox_bytes", "outbox_max_bytes", "held", "disk_free_bytes"), Count),

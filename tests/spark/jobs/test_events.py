@@ -156,7 +156,7 @@ REPORT: dict[str, Any] = {
     "findings": [{"area": "clock", "severity": "warning", "what": "unset", "remedy": None, "new": 1}],
     "disk_free_bytes": 5_000_000_000, "cpu_celsius": 41.5, "load": 0.25,
     "versions": {"fieldgate": "0.2.0", "python": "3.11.2", "kernel": "6.1.0", "system": "Debian", "new": "1"},
-    "new": {"x": 1},
+    "config_hash": "5d1c0a7e5d1c0a7e", "new": {"x": 1},
 }  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_a_report_is_a_row_of_typed_columns(feed: Feed) -> None:
     as_sent = (
         "since_s", "run_uptime_s", "machine_uptime_s", "uplink", "kafka_confirmed_ago_s", "outbox_records",
         "outbox_bytes", "outbox_max_bytes", "outbox_problem", "clock", "held", "site_moved_m",
-        "under_voltage", "throttled", "disk_free_bytes", "cpu_celsius", "load",
+        "under_voltage", "throttled", "disk_free_bytes", "cpu_celsius", "load", "config_hash",
     )  # fmt: skip
     assert whole == {name: REPORT[name] for name in as_sent} | {
         "daemon": None, "sampled": 30, "forwarded": 24, "dropped": 3,
@@ -309,6 +309,7 @@ def test_a_daemons_own_events_reach_the_tables(
     assert health["outbox_max_bytes"] == 1 << 30
     assert health["disk_free_bytes"] > 0
     assert health["fieldgate"] is not None
+    assert re.fullmatch("[0-9a-f]{16}", health["config_hash"])
     # Each field of the report is a column, or is known to be none.
     sent = json.loads(report["fields"]).keys() - {"channels", "versions"}
     assert sent <= health.keys()
