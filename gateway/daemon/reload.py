@@ -300,6 +300,8 @@ class Reload:
             for problem in errors:
                 log.error("event=config.refused problem=%s", problem)
             in_force.error = "\n".join(map(str, errors))
+            refused = {"problems": [str(problem) for problem in errors[:5]]}
+            self._gateway.inbox.announce(self._gateway.runs.event("config-refused", **refused))
             return None
         in_force.config, in_force.loaded_at, in_force.error = config, now_text(), None
         self._files.begin(config.files)

@@ -129,6 +129,7 @@ EVENTS: Final = Table(
     ),
     key=("gateway", "id", "time"),
     partitioned_by_date=True,
+    change_feed=True,
 )
 """What gateways report as it happens, each event once: row, ``date`` and place are its first record's.
 
@@ -150,6 +151,7 @@ HEALTH: Final = Table(
     ),
     key=EVENTS.key,
     partitioned_by_date=True,
+    change_feed=True,
 )
 """The events of kind ``report``, field by field. Null is what a report hasn't, or has of another type."""
 
