@@ -176,7 +176,7 @@ def test_a_refused_config_reaches_people(
     mast = GatewayProcess(tmp_path, config, gateway, provisioned, mosquitto)
     job, (server, url) = AlertsJob(spark, settings), mails
     cloud = tmp_path / "cloud.toml"
-    target = f'[notify.olga]\nurl = "{url}"\ngroup = "1s"\n'
+    target = f'[notify.olga]\nurl = "{url}"\ngateways = ["{gateway}"]\ngroup = "1s"\n'
     cloud.write_text(f'[kafka]\nbootstrap_servers = "{provisioned}"\n{target}')
     cloud.chmod(0o600)
     with notifying(cloud) as notify:
