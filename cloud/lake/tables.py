@@ -58,7 +58,8 @@ def add_clean_view(connection: duckdb.DuckDBPyConnection, name: str, table: str,
 
 FILLED_BY: Final = {
     **dict.fromkeys(
-        ("readings", "quarantine", "messages", "channels", "sites", "runs"), "fieldgate jobs run ingest"
+        ("readings", "quarantine", "messages", "channels", "sites", "runs", "events", "health"),
+        "fieldgate jobs run ingest",
     ),
     "statistics": "fieldgate jobs run statistics",
     "mast": "fieldgate jobs run mast",

@@ -61,7 +61,8 @@ class RunRecord:
     ``dropped`` are the ranges it announced, of whatever run; ``dropped_records`` is its count of records by
     reason, which also counts those that are no readings. ``drops_unknown`` where it didn't count them.
     ``unfinished`` are the latest runs before this one that did not end themselves. ``reading_topics`` are
-    those of its readings that don't begin like all readings'.
+    those of its readings that don't begin like all readings'. ``last_event`` is the highest seq of its
+    events; None where its daemon doesn't number them.
     """
 
     gateway: GatewayId
@@ -79,6 +80,7 @@ class RunRecord:
     started_us: int | None = None
     revision: Count = 0
     reading_topics: tuple[str, ...] = ()
+    last_event: Count | None = None
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -126,7 +128,7 @@ class _Written(msgspec.Struct):
 
 _NAMES: Final = (
     *("gateway", "run", "previous_run", "unfinished", "boot", "started", "state", "revision", "last_seq"),
-    *("in_flight", "outbox_records", "dropped", "reading_topics"),
+    *("in_flight", "outbox_records", "dropped", "reading_topics", "last_event"),
 )
 
 
@@ -138,13 +140,7 @@ def reach(state: str, seqs: Iterable[int]) -> tuple[int, int]:
 def _range(gateway: str, reason: str, text: str) -> DroppedRange:
     """A range in a record of ``gateway``: ``run channel first-last``, another gateway's before its run."""
     found = _RANGE.fullmatch(text)
-    if found is None or not 1 <= int(found["first"]) <= int(found["last"]) <= MAX_COUNT:
+    first, last = map(int, found.group("first", "last")) if found else (0, 0)
+    if found is None or not 1 <= first <= last <= MAX_COUNT:
         raise InvalidFields("OUT_OF_RANGE", f"not a range of readings: {text!r:.100}")
-    return DroppedRange(
-        reason,
-        found["gateway"] or gateway,
-        found["run"],
-        found["channel"],
-        int(found["first"]),
-        int(found["last"]),
-    )
+    return DroppedRange(reason, found["gateway"] or gateway, found["run"], found["channel"], first, last)

@@ -9,9 +9,11 @@ Counts are since the last report, where that was of the same run of the daemon, 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -93,6 +95,8 @@ def make_report(config: Config, fetch_status: Callable[[str], Status]) -> int:
     else:
         totals = msgspec.convert(status, Totals, from_attributes=True)
         fields = report(status, read_state(path, partial(msgspec.convert, type=Totals), None))
+    # Of its settings, not of the file: their text has no secrets, which readers of Kafka could try to guess.
+    fields["config_hash"] = hashlib.sha256(repr(replace(config, problems=())).encode()).hexdigest()[:16]
     print(line(fields))
     try:
         spool_event(config.outbox.path, EVENT, fields)
@@ -172,13 +176,9 @@ def _machine_fields(machine: Machine) -> dict[str, Any]:
         system = platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         system = platform.system()
+    versions = {"fieldgate": machine.version, "python": machine.python, "kernel": platform.release()}
     return {
         "machine_uptime_s": machine.uptime_s,
         **{key: getattr(machine, key) for key in ("disk_free_bytes", "cpu_celsius", "load")},
-        "versions": {
-            "fieldgate": machine.version,
-            "python": machine.python,
-            "kernel": platform.release(),
-            "system": system,
-        },
+        "versions": {**versions, "system": system},
     }

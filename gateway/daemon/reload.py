@@ -285,11 +285,9 @@ class Reload:
         if changes is not None:
             problems += located(self._path, overrides, changes.refusals)
         # With what it has started with, a password that is missing, say, it goes on.
-        known = {(problem.key, problem.message) for problem in in_force.config.problems}
+        old = {(problem.key, problem.message) for problem in in_force.config.problems}
         errors = [
-            problem
-            for problem in problems
-            if problem.severity == "error" and (problem.key, problem.message) not in known
+            each for each in problems if each.severity == "error" and (each.key, each.message) not in old
         ]
         if config is not None and changes is not None and not errors:
             errors = self._attempt(changes, config)
@@ -299,7 +297,8 @@ class Reload:
         if config is None or errors:
             for problem in errors:
                 log.error("event=config.refused problem=%s", problem)
-            in_force.error = "\n".join(map(str, errors))
+            in_force.error = refusal = "\n".join(map(str, errors))
+            self._gateway.inbox.announce(self._gateway.runs.event("config-refused", problem=refusal[:2000]))
             return None
         in_force.config, in_force.loaded_at, in_force.error = config, now_text(), None
         self._files.begin(config.files)

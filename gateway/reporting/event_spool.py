@@ -29,7 +29,7 @@ _DURABLE_AFTER_S: Final = 150.0
 """An event is as durable as a reading: after a commit interval, 60 s at most, and an fsync."""
 _UNUSABLE: Final = "event=notice.unusable path=%s error=%s"
 _REFUSED: Final = "event=notice.refused path=%s error=%s"
-_RESERVED: Final = frozenset({"v", "gateway", "run", "time", "event", "self"})
+_RESERVED: Final = frozenset({"v", "gateway", "run", "seq", "time", "event", "self"})
 
 
 class NotSpooled(Exception):

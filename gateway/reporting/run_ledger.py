@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 from buffer.errors import Drop
-from cloud.wire.fields import InvalidFields, load_object, to_json
+from cloud.wire.fields import InvalidFields, split_object, to_json
 from cloud.wire.number_set import NumberSet
 from cloud.wire.reading_records import EVENTS_TOPIC, MAX_PAYLOAD_BYTES, RUN_ID, RUNS_TOPIC, VERSION
 from cloud.wire.run_records import DroppedFields
@@ -80,11 +80,13 @@ class RunLedger:
     ) -> None:
         self._gateway = gateway
         self._run = run
+        self._of_all = {"v": VERSION, "gateway": gateway, "run": run}
         self._boot = boot
         self._predecessors = predecessors
         self._started = now_text() if started is None else started
         self._dropped: dict[str, _Dropped] = {}
         self._revision = 0
+        self._last_event = 0
         self._lock = threading.Lock()
 
     def note(self, drop: Drop) -> None:
@@ -124,9 +126,11 @@ class RunLedger:
         return self.event("broker-dropped", count=count, total=total)
 
     def event(self, event: str, **fields: Any) -> Record:
-        """Makes an event of this run, for ``gateway.events``."""
-        of_all = {"v": VERSION, "gateway": self._gateway, "run": self._run, "time": now_text()}
-        value = to_json({**of_all, "event": event, **fields})
+        """Makes an event of this run, for ``gateway.events``; its ``seq`` counts from 1."""
+        with self._lock:
+            self._last_event += 1
+            seq = self._last_event
+        value = to_json({**self._of_all, "seq": seq, "time": now_text(), "event": event, **fields})
         return Record(EVENTS_TOPIC, self._gateway.encode(), value, ())
 
     def released(self, released: Released) -> Record:
@@ -143,20 +147,19 @@ class RunLedger:
         """Returns the run as it stands, as JSON."""
         with self._lock:
             self._revision += 1
-            revision = self._revision
+            revision, last_event = self._revision, self._last_event
             dropped = [what.fields(reason, self._gateway) for reason, what in self._dropped.items()]
         # The gateway counts more than the accounting reads.
         return to_json(
             {
-                "v": VERSION,
-                "gateway": self._gateway,
-                "run": self._run,
+                **self._of_all,
                 "previous_run": self._predecessors.previous_run,
                 "unfinished": self._predecessors.unfinished,
                 "boot": self._boot,
                 "started": self._started,
                 "state": state,
                 "revision": revision,
+                "last_event": last_event,
                 **counts,
                 "dropped": dropped,
             }
@@ -168,12 +171,9 @@ class RunLedger:
 
     def close_previous(self, payload: bytes) -> Record | None:
         """Returns the closing record of another run that by its last retained record never ended itself."""
-        if len(payload) > MAX_PAYLOAD_BYTES:
-            log.warning("event=run.unreadable error=%d bytes", len(payload))
-            return None
         try:
-            fields = load_object(payload)
-            gateway, run, state = fields["gateway"], fields["run"], fields["state"]
+            named, others = split_object(payload, MAX_PAYLOAD_BYTES, ("gateway", "run", "state"))
+            gateway, run, state = named["gateway"], named["run"], named["state"]
         except (InvalidFields, KeyError) as error:
             log.warning("event=run.unreadable error=%s", error)
             return None
@@ -183,7 +183,7 @@ class RunLedger:
             log.warning("event=run.unreadable error=not a run of this gateway")
             return None
         log.warning("event=run.closed run=%s state=killed", run)
-        return _record(self._gateway, run, to_json({**fields, "state": "killed"}))
+        return _record(self._gateway, run, to_json({**named, **(others or {}), "state": "killed"}))
 
 
 def _record(gateway: str, run: str, value: bytes) -> Record:

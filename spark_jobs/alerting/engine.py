@@ -11,10 +11,23 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from spark_jobs.alerting.alarm import Alarm, Observation, OpenAlert
+from spark_jobs.alerting.alarm import Alarm, Level, Observation, OpenAlert
 from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, is_direction, level
 from spark_jobs.alerting.gateway_state import ChannelState, GatewayState, Sample, Silence, restore_silences
-from spark_jobs.alerting.rules import Anomaly, Cloned, Pair, Recovery, Rule, Rules, Silent, Stuck, Threshold
+from spark_jobs.alerting.rules import (
+    Anomaly,
+    Calibration,
+    Cloned,
+    Event,
+    Health,
+    Pair,
+    Recovery,
+    Rule,
+    Rules,
+    Silent,
+    Stuck,
+    Threshold,
+)
 
 _LATE_PASS_US: Final = 600_000_000
 """A late pass ends when nothing late came for so long."""
@@ -24,10 +37,17 @@ PARTS: Final = 64
 """Of each state that is stored one part has all its gateways, the others those that changed."""
 
 
-class IntervalRow(NamedTuple):
-    """A row of ``statistics``, ``anomalies`` or ``presence``.
+_DAY_US: Final = 86_400_000_000
+OfTable = Recovery | Anomaly | Cloned | Event | Health | Calibration
+"""Rules on what the tables have, not on readings as they arrive."""
 
-    ``measure`` is recovery, score over threshold, or 1 of a gateway that there is twice.
+
+class IntervalRow(NamedTuple):
+    """A row of a table that rules are about.
+
+    ``measure`` is recovery, score over threshold, 1 of a gateway that there is twice, a figure of a report,
+    or the days until a calibration expires. ``name`` is that of the figure, or the kind of an event;
+    ``slope`` is the figure's change a day, None where it has no trend. ``detail`` describes an event.
     """
 
     gateway: str
@@ -37,6 +57,38 @@ class IntervalRow(NamedTuple):
     measure: float
     version: int
     about: str | None = None
+    name: str | None = None
+    slope: float | None = None
+    detail: str = ""
+
+
+def judged(rule: OfTable, row: IntervalRow) -> Observation | None:
+    """What a row is by a rule, not yet live; None where it is about something else."""
+    value, since_us = row.measure, None
+    match rule:
+        case Recovery():
+            found = level(value, None, rule.below, rule.clear)
+        case Anomaly():
+            found = level(value, rule.factor, None, rule.clear)
+        case Cloned():
+            found = level(value, 0.5, None, 0.5)
+        case Event():
+            if row.name is None or not rule.names(row.name):
+                return None
+            found = Level.NORMAL if row.name in rule.cleared_by else Level.VIOLATED
+        case Health():
+            if row.name != rule.field:
+                return None
+            limit, slope, within_us = rule.above or rule.below or 0.0, row.slope or 0.0, rule.within_us or 0
+            found = level(value + slope * within_us / _DAY_US, rule.above, rule.below, rule.clear)
+            if within_us and found is not Level.NORMAL:
+                value = max((limit - value) / slope, 0.0) if slope else 0.0
+        case Calibration():
+            found = level(value, None, rule.days, rule.days)
+            if found is Level.VIOLATED:
+                # Since the first day with so few, whenever it was noticed.
+                since_us = row.start_us // _DAY_US * _DAY_US - round(rule.days - 1 - value) * _DAY_US
+    return Observation(row.start_us, found, value, live=False, period_us=row.length_us, since_us=since_us)
 
 
 class Engine:
@@ -48,7 +100,7 @@ class Engine:
         self._value_rules = [rule for rule in rules.rules if isinstance(rule, Threshold | Stuck)]
         self._silent = [rule for rule in rules.rules if isinstance(rule, Silent)]
         self._pair = [rule for rule in rules.rules if isinstance(rule, Pair)]
-        self._interval_rules = [rule for rule in rules.rules if isinstance(rule, Recovery | Anomaly | Cloned)]
+        self._interval_rules = [rule for rule in rules.rules if isinstance(rule, OfTable)]
         self._gateways: dict[str, GatewayState] = {}
         self._changed: set[str] = set()
         self._stored: dict[str, msgspec.Raw] = {}
@@ -181,26 +233,25 @@ class Engine:
             for event in self._evaluate_interval(rule, row, now_us)
         ]
 
-    def _evaluate_interval(
-        self, rule: Recovery | Anomaly | Cloned, row: IntervalRow, now_us: int
-    ) -> Iterator[AlertEvent]:
-        gateway, key = self._gateway(row.gateway), (rule.id, row.channel)
+    def _evaluate_interval(self, rule: OfTable, row: IntervalRow, now_us: int) -> Iterator[AlertEvent]:
+        seen, key = judged(rule, row), (rule.id, row.channel)
+        if seen is None:
+            return
+        gateway = self._gateway(row.gateway)
         if (alarm := gateway.intervals.get(key)) is None:
             alarm = gateway.intervals[key] = Alarm()
             gateway.resume(*key)
-        if row.start_us < alarm.last_us:
+        # An event that comes again has been evaluated; an interval's later version corrects it.
+        if row.start_us < alarm.last_us + isinstance(rule, Event):
             return
         self._changed.add(row.gateway)
-        live = row.version <= 1 and now_us - row.start_us - row.length_us <= self._rules.max_age_us
-        if isinstance(rule, Recovery):
-            found = level(row.measure, None, rule.below, rule.clear)
-        elif isinstance(rule, Anomaly):
-            found = level(row.measure, rule.factor, None, rule.clear)
-        else:
-            found = level(row.measure, 0.5, None, 0.5)
-        change = alarm.step(Observation(row.start_us, found, row.measure, live, row.length_us), rule.hold_us)
-        if change is not None:
-            yield AlertEvent(rule, row.gateway, row.channel, *change, row.about)
+        seen.live = row.version <= 1 and now_us - row.start_us - row.length_us <= self._rules.max_age_us
+        changes = [alarm.step(seen, rule.hold_us)]
+        if isinstance(rule, Event) and not rule.cleared_by:
+            seen.level = Level.NORMAL
+            changes.append(alarm.step(seen, 0))
+        for change in filter(None, changes):
+            yield AlertEvent(rule, row.gateway, row.channel, *change, row.about, row.detail)
 
     # The wall clock ----------------------------------------------------------------------------------------
 

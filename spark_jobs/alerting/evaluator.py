@@ -20,7 +20,8 @@ EVALUATED: Final = frozenset({1, 2})
 class AlertEvent(NamedTuple):
     """A transition of an alert; ``time_us`` is that of what caused it, ``since_us`` of the first violation.
 
-    ``about``: the channel a message names where the alert is of the whole gateway.
+    ``about``: the channel a message names where the alert is of the whole gateway. ``detail`` describes the
+    event of a gateway that changed it.
     """
 
     rule: Rule
@@ -32,6 +33,7 @@ class AlertEvent(NamedTuple):
     value: float
     live: bool
     about: str | None = None
+    detail: str = ""
 
 
 def level(value: float, above: float | None, below: float | None, clear: float) -> Level:

@@ -56,7 +56,7 @@ class Notifier:
                 command = self._command(rule.name, rule.command, alert, event.gateway, now_us)
             if command is not None:
                 commands.append(command)
-            text = rule.text(event.gateway, event.about or event.channel, event.value)
+            text = rule.text(event.gateway, event.about or event.channel, event.value, event.detail)
             records.append(
                 AlertRecord(
                     id=alert,

@@ -25,8 +25,23 @@ from cloud.values import duration_s
 from cloud.wire.command_records import NAME
 from spark_jobs.platform.errors import SettingsError
 
-FIELDS: Final = ("rule", "gateway", "channel", "value")
-"""What a message may name in braces."""
+FIELDS: Final = ("rule", "gateway", "channel", "value", "detail")
+"""What a message may name in braces; ``detail`` is what an event says of itself."""
+REPORTED: Final = {
+    "recovery": "recovery",
+    "outbox_share": "outbox_bytes / outbox_max_bytes",
+    "waiting": "cast(outbox_records as double)",
+    "kafka_confirmed_ago_s": "kafka_confirmed_ago_s",
+    "dropped": "cast(dropped as double)",
+    "disk_free_bytes": "cast(disk_free_bytes as double)",
+    "under_voltage": "cast(under_voltage as double)",
+    "throttled": "cast(throttled as double)",
+    "cpu_celsius": "cpu_celsius",
+    "load": "load",
+    "site_moved_m": "coalesce(site_moved_m, 0d)",
+    "troubles": "cast(size(troubles) as double)",
+}
+"""What a rule on daily reports may be about, and how the table ``health`` has it; ``recovery`` by channel."""
 
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 
@@ -78,12 +93,19 @@ def _message(value: object) -> str:
         names = [name for _, name, _, _ in string.Formatter().parse(value) if name is not None]
         wrong = next((name for name in names if name not in FIELDS), None)
         if wrong is None:
-            value.format(rule="", gateway="", channel="", value=1.5)
+            value.format(rule="", gateway="", channel="", value=1.5, detail="")
     except (ValueError, LookupError) as error:
         raise ValueError('is no message: braces name values, e.g. "{channel} at {value:.1f}"') from error
     if wrong is not None:
         there = ", ".join(f"{{{name}}}" for name in FIELDS)
         raise WrongValue(f"names {{{wrong}}}; there are {there}", nearest(wrong, FIELDS))
+    return value
+
+
+def _field(value: object) -> str:
+    if not isinstance(value, str) or value not in REPORTED:
+        there = f"must be one of {', '.join(REPORTED)}"
+        raise WrongValue(there, nearest(value, REPORTED) if isinstance(value, str) else None)
     return value
 
 
@@ -173,9 +195,11 @@ class Rule(Table):
         quantity = channel.rpartition(".")[2]
         return fits(gateway, self.gateway) and fits(channel, self.channel) and fits(quantity, self.quantity)
 
-    def text(self, gateway: str, channel: str | None, value: float) -> str:
+    def text(self, gateway: str, channel: str | None, value: float, detail: str = "") -> str:
         """The message filled in."""
-        return self.message.format(rule=self.name, gateway=gateway, channel=channel or "gateway", value=value)
+        return self.message.format(
+            rule=self.name, gateway=gateway, channel=channel or "gateway", value=value, detail=detail
+        )
 
 
 class HeldRule(Rule):
@@ -184,10 +208,9 @@ class HeldRule(Rule):
     hold_us: Duration = Field(0, validation_alias="for")
 
 
-class Threshold(HeldRule):
+class Limited(HeldRule):
     """Values above (or below) a limit; the alert ends at ``clear``, between the two nothing changes."""
 
-    kind: Literal["threshold"]
     above: Number | None = None
     below: Number | None = None
     clear: Annotated[Number, Ending] = Field(None, validate_default=True)
@@ -197,6 +220,12 @@ class Threshold(HeldRule):
         if (self.above is None) == (self.below is None):
             raise ValueError("needs above or below: one of them")
         return self
+
+
+class Threshold(Limited):
+    """Readings beyond a limit."""
+
+    kind: Literal["threshold"]
 
 
 class Stuck(HeldRule):
@@ -257,8 +286,46 @@ class Cloned(HeldRule):
     kind: Literal["cloned"]
 
 
+class Event(Rule):
+    """Events of a gateway, named by their kind.
+
+    Those of ``cleared_by`` end the alert; where none are named it ends at once.
+    """
+
+    kind: Literal["event"]
+    event: Patterns
+    cleared_by: Annotated[tuple[str, ...], BeforeValidator(_patterns)] = ()
+    message: Annotated[str, BeforeValidator(_message)] = "{gateway}: {detail}"
+    hold_us: ClassVar = 0
+
+    def names(self, event: str) -> bool:
+        """Whether the rule is about events of this kind."""
+        return any(fnmatchcase(event, pattern) for pattern in (*self.event, *self.cleared_by))
+
+
+class Health(Limited):
+    """A figure of the daily reports beyond a limit, or on its way there.
+
+    With ``within_us`` the alert is raised where the trend of two weeks reaches the limit in that time, and
+    its value is the days that are left.
+    """
+
+    kind: Literal["health"]
+    field: Annotated[str, BeforeValidator(_field)]
+    within_us: Span | None = Field(None, validation_alias="within")
+
+
+class Calibration(Rule):
+    """Calibrations that expire in fewer days; 0: those that have expired."""
+
+    kind: Literal["calibration"]
+    days: Annotated[int, Field(strict=True, ge=0)]
+    hold_us: ClassVar = 0
+
+
 AnyRule = Annotated[
-    Threshold | Stuck | Silent | Pair | Recovery | Anomaly | Cloned, Field(discriminator="kind")
+    Threshold | Stuck | Silent | Pair | Recovery | Anomaly | Cloned | Event | Health | Calibration,
+    Field(discriminator="kind"),
 ]
 KINDS: Final[tuple[type[Rule], ...]] = get_args(get_args(AnyRule)[0])
 

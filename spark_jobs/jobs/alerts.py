@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,15 +37,16 @@ from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, UNSYNCED
 from spark_jobs.alerting.alarm import OpenAlert
 from spark_jobs.alerting.engine import PARTS, Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
+from spark_jobs.alerting.feeds import FEEDS, Feed
 from spark_jobs.alerting.gateway_state import Sample
 from spark_jobs.alerting.notifications import CROWD, Crowds, Notifier, closing, merged_row
-from spark_jobs.alerting.rules import DEFAULT_RULES, Anomaly, Cloned, Pair, Recovery, Rule, Rules, load_rules
+from spark_jobs.alerting.rules import DEFAULT_RULES, Pair, Rule, Rules, load_rules
 from spark_jobs.platform.errors import JobError, SettingsError
 from spark_jobs.platform.files import Files
 from spark_jobs.platform.frames import dicts_of, rows_frame
 from spark_jobs.platform.intervals import SECOND_US, now_us
 from spark_jobs.platform.metrics import STATE_ROWS
-from spark_jobs.platform.schemas import ALERTS, ANOMALIES, CHANNELS, PRESENCE, STATISTICS, Table
+from spark_jobs.platform.schemas import ALERTS, CHANNELS, Table
 from spark_jobs.platform.session import small_batch_session, task_slots
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
@@ -62,11 +63,8 @@ _MAX_RECORDS: Final = 100_000
 """A batch is evaluated in the driver's memory, some 300 bytes a reading."""
 _SLOW_S: Final = 1.0
 """Batches that take longer are logged each; of the others one a minute."""
-_EVERY_S: Final = {"table": 10.0, "feeds": 10.0, "twins": 60.0, "rules": 5.0}
+_EVERY_S: Final = {"table": 10.0, "feeds": 10.0, "twins": 60.0, "rules": 5.0, "days": 900.0}
 """What is due by the clock."""
-
-
-_START_US: Final = "unix_micros(interval_start) as start_us"
 
 
 def collect_samples(
@@ -102,29 +100,6 @@ def _samples(readings: Any) -> Iterator[Sample]:
     columns["replayed"] = pc.or_(unsynced, columns["replayed"])
     columns["period_ms"] = pc.multiply(columns["period_ms"].cast(pa.int64()), 1000)
     return map(Sample, *(columns[name].to_pylist() for name in names))
-
-
-def recovery_rows(changes: DataFrame, interval_s: int) -> DataFrame:
-    """Closed intervals of ``statistics`` of one length."""
-    closed = changes.where(f"interval_s = {interval_s} and version >= 1 and recovery is not null")
-    return closed.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
-
-
-def presence_rows(changes: DataFrame, interval_s: int) -> DataFrame:
-    """Each time of each gateway; the measure is 1 where two with its name run at once."""
-    return changes.selectExpr(
-        "gateway", "cast(null as string) as channel", "unix_micros(updated_at) as start_us",
-        "cast(state = 'cloned' as double) as measure", "1 as version",
-    ).distinct()  # fmt: skip
-
-
-def anomaly_rows(changes: DataFrame, interval_s: int) -> DataFrame:
-    """Scored intervals of one length; the measure is the score as a multiple of its threshold."""
-    scored = changes.where(f"interval_s = {interval_s} and threshold > 0 and score is not null")
-    return scored.selectExpr(
-        "gateway", "cast(null as string) as channel", _START_US, "score / threshold as measure",
-        "version", "try_element_at(channels, 1).channel as about",
-    )  # fmt: skip
 
 
 _VERSION: Final = 2
@@ -185,13 +160,6 @@ class StateFiles:
         self._numbers.append(number)
         while len(self._numbers) > _KEPT:
             self._files.delete(f"{self._location}/{self._numbers.pop(0):020d}")
-
-
-_FEEDS: Final[dict[type[Rule], tuple[Table, Callable[..., DataFrame]]]] = {
-    Recovery: (STATISTICS, recovery_rows),
-    Anomaly: (ANOMALIES, anomaly_rows),
-    Cloned: (PRESENCE, presence_rows),
-}
 
 
 class AlertsJob(Job):
@@ -313,7 +281,8 @@ class AlertsJob(Job):
 
     def _follow_tables(self) -> None:
         """Follows the tables that rules are about, from now on: intervals closed before raise nothing."""
-        for kind, (table, _) in _FEEDS.items():
+        for kind, feed in FEEDS.items():
+            table = feed.table
             if table.name not in self._versions and self._has_rules(kind):
                 location, there = self._settings.table(table.name), self._has(table)
                 self._versions[table.name] = latest_version(self._spark, location) if there else -1
@@ -326,20 +295,23 @@ class AlertsJob(Job):
 
     def _read_tables(self) -> list[AlertEvent]:
         events: list[AlertEvent] = []
-        interval_s = self._settings.interval_s
-        for kind, (table, rows_of) in _FEEDS.items():
-            if not self._has_rules(kind) or not self._has(table):
+        interval_s, is_due = self._settings.interval_s, self._timers["days"].due()
+        for kind, feed in FEEDS.items():
+            if not self._has_rules(kind) or not self._has(feed.table) or (feed.by_days and not is_due):
                 continue
-            location, after = self._settings.table(table.name), self._versions[table.name]
+            location = self._settings.table(feed.table.name)
+            after = -1 if feed.by_days else self._versions[feed.table.name]
 
-            def shape(changes: DataFrame, rows_of: Callable[..., DataFrame] = rows_of) -> DataFrame:
-                return rows_of(changes.where(self._own(F.col("gateway"))), interval_s=interval_s)
+            def shape(changes: DataFrame, feed: Feed = feed, location: str = location) -> DataFrame:
+                table = self._spark.read.format("delta").load(location)
+                return feed.rows(changes.where(self._own(F.col("gateway"))), table, interval_s)
 
             changed, latest = rows_after(self._spark, location, after, shape)
-            rows = [IntervalRow(**row, length_us=interval_s * SECOND_US) for row in changed]
+            length_us = (feed.length_s or interval_s) * SECOND_US
+            rows = [IntervalRow(**row, length_us=length_us) for row in map(feed.completed, changed)]
             with self._lock:
                 events += self._engine.observe_intervals(kind, rows, now_us())
-                self._versions[table.name] = latest
+                self._versions[feed.table.name] = latest
         return events
 
     def _read_twins(self) -> None:

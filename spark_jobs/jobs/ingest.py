@@ -24,6 +24,7 @@ from spark_jobs.sources.kafka import IdentitySource, kafka_records
 from spark_jobs.streaming.lease import Lease
 from spark_jobs.streaming.query import Job, Source
 from spark_jobs.transforms.dedupe import RECORD, unstored
+from spark_jobs.transforms.events import EVENT_RECORDS, HEALTH_RECORDS
 from spark_jobs.transforms.records import (
     CHANNEL_RECORDS,
     RUN_RECORDS,
@@ -50,8 +51,8 @@ class RecordsJob(Job):
     """Stores Kafka records that are no readings, each once. After a failure, make a new one.
 
     Other devices' messages go to ``messages``; records of runs, calibrations, sites and statuses to ``runs``,
-    ``channels``, ``sites`` and the internal ``_status``; what is none of these to ``quarantine``. It follows
-    topics of its own, so it never holds up the readings.
+    ``channels``, ``sites`` and the internal ``_status``; events to ``events``, reports to ``health`` as well;
+    what is none of these to ``quarantine``. It follows topics of its own, so it never holds up the readings.
     """
 
     name = "ingest-records"
@@ -61,22 +62,25 @@ class RecordsJob(Job):
         self._settings = settings
         self._slots = task_slots(spark)
         kinds = {
-            settings.channels_topic: CHANNEL_RECORDS,
-            settings.runs_topic: RUN_RECORDS,
-            settings.status_topic: STATUS_RECORDS,
-            settings.sites_topic: SITE_RECORDS,
+            settings.channels_topic: (CHANNEL_RECORDS,),
+            settings.runs_topic: (RUN_RECORDS,),
+            settings.status_topic: (STATUS_RECORDS,),
+            settings.sites_topic: (SITE_RECORDS,),
+            settings.events_topic: (EVENT_RECORDS, HEALTH_RECORDS),
         }
         self.lease = lease = Lease(spark, settings, "records", self.name)
         self._next_write = lease.next_write
-        lease.take((MESSAGES, QUARANTINE, *(kind.table for kind in kinds.values())))
+        lease.take((MESSAGES, QUARANTINE, *(kind.table for made in kinds.values() for kind in made)))
         self._messages = settings.table(MESSAGES.name)
         self._quarantine = QuarantineSink(spark, settings)
         self.identities: IdentitySource = IdentitySource(spark, settings)
-        self._kinds = {topic: (kind, RecordSink(spark, settings, kind)) for topic, kind in kinds.items()}
+        self._sinks = {
+            topic: [RecordSink(spark, settings, kind) for kind in made] for topic, made in kinds.items()
+        }
 
     def source(self) -> Source:
         """Everything in the topics of messages, records and statuses, from the earliest."""
-        self.topics = "|".join(map(re.escape, (self._settings.raw_topic, *self._kinds)))
+        self.topics = "|".join(map(re.escape, (self._settings.raw_topic, *self._sinks)))
         most = min(self._settings.max_records, _MOST_RECORDS)
         stream = kafka_records(self._spark, self._settings, self.topics, most)
         return Source(stream, self._settings.trigger_s)
@@ -132,14 +136,15 @@ class RecordsJob(Job):
         """How many rows changed, and the records that are refused."""
         changed = 0
         refusals: list[dict[str, Any]] = []
-        for topic in topics.keys() & self._kinds.keys():
-            kind, sink = self._kinds[topic]
-            with writing_as(self._spark, self._settings.table(kind.table.name), *write):
-                found, without = sink.write(
-                    record_rows(records.where(F.col("topic") == topic), kind, identities)
-                )
-            changed += found
-            refusals += without
+        for topic in topics.keys() & self._sinks.keys():
+            sinks = self._sinks[topic]
+            rows = record_rows(records.where(F.col("topic") == topic), sinks[0].kind, identities)
+            parsed = rows.toArrow().to_pylist()
+            for sink in sinks:
+                with writing_as(self._spark, sink.location, *write):
+                    found, without = sink.merge(parsed)
+                changed += found
+                refusals += without
         return changed, refusals
 
     def _reject(

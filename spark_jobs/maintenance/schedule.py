@@ -36,6 +36,8 @@ SERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "statistics": ("gateway", "channel"),
     "mast": ("gateway",),
     "anomalies": ("gateway",),
+    "events": ("gateway",),
+    "health": ("gateway",),
 }
 """The columns queries of these tables filter by. Not the time: Delta interleaves the bits of the columns'
 ranks, and where gateways are few and times many the times alone decide (measured: not one file less is
@@ -92,7 +94,7 @@ def compact(spark: SparkSession, location: str, due: Compaction) -> Any:
 
 
 AGED_BY: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("readings", "messages", "statistics", "mast", "anomalies"), "date"),
+    **dict.fromkeys(SERIES, "date"),
     "quarantine": "ingested_at",
     "alerts": "cleared_at",
     # What a run announced as dropped counts as lost without its row.

@@ -105,7 +105,7 @@ RUNS: Final = Table(
     columns(
         "gateway run previous_run boot state: string, started ended: time, last_seq: long map, "
         "in_flight outbox_records: long, dropped: drops, dropped_records: long map, drops_unknown: bool, "
-        "unfinished: ends, revision: long, reported_at updated_at: time, date: date",
+        "unfinished: ends, revision last_event: long, reported_at updated_at: time, date: date",
         drops="reason gateway run channel: string, first last: long",
         ends="run end: string, lost_at_most_s: double",
     ),
@@ -115,7 +115,45 @@ RUNS: Final = Table(
     change_feed=True,
 )
 """The run ledger. ``reported_at`` is Kafka's time of the record the row is of. ``ended`` is that of the last
-record of a run that ended; it is null while the run goes on, as is its ``date``."""
+record of a run that ended; it is null while the run goes on, as is its ``date``. ``last_event`` is the
+highest ``seq`` of the run's events, null where its daemon doesn't number them."""
+
+_PLACE: Final = "kafka_topic: string, kafka_partition: int, kafka_offset: long, kafka_time updated_at: time"
+
+EVENTS: Final = Table(
+    "events",
+    columns(
+        "gateway id: string, time: time, kind run: string, seq: long, fields: string, "
+        f"announced: announcements, {_PLACE}, date: date",
+        announcements="run: string, seq: long, time: time",
+    ),
+    key=("gateway", "id", "time"),
+    partitioned_by_date=True,
+    change_feed=True,
+)
+"""What gateways report as it happens, each event once: row, ``date`` and place are its first record's.
+
+``announced`` are all its announcements. A daemon that dies may have announced a command's event, which the
+next run announces again.
+"""
+
+HEALTH: Final = Table(
+    "health",
+    columns(
+        "gateway id: string, time: time, run daemon: string, since_s run_uptime_s machine_uptime_s: double, "
+        "sampled forwarded dropped: long, recovery: double map, uplink: string, "
+        "kafka_confirmed_ago_s: double, parked: strings, outbox_records outbox_bytes outbox_max_bytes: long, "
+        "outbox_problem clock: string, held: long, troubles: string map, under_voltage throttled: long, "
+        "disk_free_bytes: long, cpu_celsius load site_moved_m: double, findings: findings, "
+        "fieldgate python kernel system config_hash: string, "
+        f"{_PLACE}, date: date",
+        findings="area severity what remedy: string",
+    ),
+    key=EVENTS.key,
+    partitioned_by_date=True,
+    change_feed=True,
+)
+"""The events of kind ``report``, field by field. Null is what a report hasn't, or has of another type."""
 
 STATUS: Final = Table(
     "_status",

@@ -14,7 +14,7 @@ from cloud import values
 from cloud.lake.object_store import for_hadoop
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.fields import parse_time
-from cloud.wire.reading_records import DEAD_LETTER_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
+from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC
 from spark_jobs.platform.errors import SettingsError
 from spark_jobs.platform.registry import COMMANDS, STREAMING, load
@@ -63,6 +63,7 @@ class Settings:
     runs_topic: str = RUNS_TOPIC
     status_topic: str = STATUS_TOPIC
     sites_topic: str = SITES_TOPIC
+    events_topic: str = EVENTS_TOPIC
     max_records: int = 500_000
     quarantine_cap: int = 10_000
     silent_after_s: float = 60.0
@@ -198,7 +199,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add("--interval", dest="interval_s", type=interval_s, metavar="TIME", help="of statistics; default: 10m")
     add("--master", help="Spark master; default: local[2]")
     add("--topics", dest="topic_pattern", metavar="REGEX", help="Kafka topics to ingest")
-    for kind in ("dead-letter", "raw", "channels", "runs", "status", "sites"):
+    for kind in ("dead-letter", "raw", "channels", "runs", "status", "sites", "events"):
         add(f"--{kind}-topic", metavar="NAME")
     add("--conf", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="Spark configuration")
 

@@ -102,8 +102,9 @@ def differs(table: Table, names: Iterable[str]) -> str:
 def merge_changed(location: str, table: Table, rows: DataFrame, days: Iterable[date | None] = ()) -> None:
     """Merges rows by the table's key: key, values and (where it has one) date. They are read several times.
 
-    ``days`` of a table that is ``dated_later`` are those it holds the rows under, None: not done. Sets
-    ``updated_at``; where the table has a ``version`` it is 1 for a new row, one more for a changed one.
+    ``days`` are those of the rows; of a table that is ``dated_later`` those it holds them under, None: not
+    done. Sets ``updated_at``; where the table has a ``version`` it is 1 for a new row, one more for a changed
+    one.
     """
     by_interval = "interval_start" in table.key
     starts_us = starts_of(rows) if by_interval else ()
@@ -113,6 +114,8 @@ def merge_changed(location: str, table: Table, rows: DataFrame, days: Iterable[d
     if table.dated_later:
         known = list(filter(None, days))
         where = " or ".join(["t.date is null", *([of_days(known)] if known else [])])
+    elif table.partitioned_by_date and (known := list(filter(None, days))):
+        where = of_days(known)
     given = rows.select(
         *(F.col(field.name).cast(field.dataType) for field in table.schema if field.name in rows.columns)
     )

@@ -25,8 +25,8 @@ class RecordSink:
 
     def __init__(self, spark: SparkSession, settings: Settings, kind: RecordKind) -> None:
         self._spark = spark
-        self._kind = kind
-        self._location = ensure_table(spark, settings, kind.table)
+        self.kind = kind
+        self.location = ensure_table(spark, settings, kind.table)
         self._schema = to_arrow_schema(kind.table.without("updated_at"))
 
     def write(self, records: DataFrame) -> tuple[int, list[Row]]:
@@ -34,9 +34,13 @@ class RecordSink:
 
         Gives how many rows changed, and the records that were refused, with their reason.
         """
-        rows = records.toArrow().to_pylist()
-        refused = [row for row in rows if row["reason"] is not None]
-        made = [row for row in rows if row["reason"] is None]
+        return self.merge(records.toArrow().to_pylist())
+
+    def merge(self, rows: list[Row]) -> tuple[int, list[Row]]:
+        """The same for rows in the driver's memory."""
+        given = list(self.kind.made(rows))
+        refused = [row for row in given if row["reason"] is not None]
+        made = [row for row in given if row["reason"] is None]
         # Kafka's order within a key: one key is in one partition.
         made.sort(key=lambda row: (row["kafka_time"], row["kafka_partition"], row["kafka_offset"]))
         known = self._known(made) if made else {}
@@ -45,28 +49,33 @@ class RecordSink:
             key = self._key(row)
             before = changed.get(key, known.get(key))
             try:
-                after = self._kind.fold(before, row)
+                after = self.kind.fold(before, row)
             except InvalidFields as problem:
-                refused.append({**row, "reason": problem.reason})
+                # In place: of a refused event no other table has a row.
+                row["reason"] = problem.reason
+                refused.append(row)
                 continue
             if after is not before:
                 changed[key] = after
-        merged = self._spark.createDataFrame(
-            pa.Table.from_pylist(list(changed.values()), schema=self._schema)
-        )
-        # Rows that are done lie apart, and are not written again with those that change.
-        days = {known[key].get("date") for key in changed.keys() & known.keys()}
-        merge_changed(self._location, self._kind.table, merged, days)
+        if changed:
+            merged = pa.Table.from_pylist(list(changed.values()), schema=self._schema)
+            # Rows that are done lie apart, and are not written again with those that change.
+            there = changed.keys() & known.keys() if self.kind.table.dated_later else changed
+            days = {known.get(key, changed[key]).get("date") for key in there}
+            merge_changed(self.location, self.kind.table, self._spark.createDataFrame(merged), days)
         return len(changed), refused
 
     def _key(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row[name] for name in self._kind.table.key)
+        return tuple(row[name] for name in self.kind.table.key)
 
     def _known(self, records: list[Row]) -> dict[tuple[Any, ...], Row]:
-        names = self._kind.table.key
-        schema = StructType([self._kind.table.schema[name] for name in names])
+        names = self.kind.table.key
+        schema = StructType([self.kind.table.schema[name] for name in names])
         wanted = rows_frame(self._spark, schema, {self._key(row) for row in records})
-        table = self._spark.read.format("delta").load(self._location)
+        table = self._spark.read.format("delta").load(self.location)
+        if (bound := self.kind.bounded_by) is not None:
+            times = [row[bound] for row in records]
+            table = table.where(F.col(bound).between(min(times), max(times)))
         rows = table.join(F.broadcast(wanted), list(names), "left_semi").toArrow().to_pylist()
         return {self._key(row): row for row in rows}
 

@@ -185,11 +185,15 @@ class RecordKind:
     table: Table
     parse: Parse
     fold: Fold
+    made: Callable[[Iterable[Row]], Iterable[Row]] = iter
+    """Makes the table's rows of parsed ones."""
+    bounded_by: str | None = None
+    """A time in the table's key, by whose range files are left out where rows of a key are looked up."""
 
     @property
     def schema(self) -> StructType:
         """Parsed rows: the table's columns but for bookkeeping, ``reason``, and the place in Kafka."""
-        places = (QUARANTINE.schema[name] for name in RECORD)
+        places = (QUARANTINE.schema[name] for name in RECORD if name not in self.table.schema.names)
         return StructType([*self.table.without("updated_at"), REASONS["reason"], *places])
 
 

@@ -13,14 +13,16 @@ from spark_jobs.platform.settings import TOPIC_PATTERN, duration_s, interval_s, 
 def test_all_options_arrive(tmp_path: Path) -> None:
     arguments = "statistics ingest --bootstrap-servers h:1 --interval 1m --trigger 500ms --once"
     arguments += f" --accept-data-loss --conf spark.a=b=c --lake {tmp_path}/l --checkpoints s3a://bucket/c"
-    arguments += " --raw-topic r --channels-topic c --runs-topic u --status-topic s --sites-topic i"
+    arguments += (
+        " --raw-topic r --channels-topic c --runs-topic u --status-topic s --sites-topic i --events-topic e"
+    )
     arguments += " --quarantine-cap 5 --silent-after 5m --open-every 0"
     settings = parse_run([*arguments.split(), "--master", "local[3]"])
     assert settings.jobs == ("ingest", "statistics")
     assert (settings.interval_s, settings.trigger_s, settings.once) == (60, 0.5, True)
     assert settings.fail_on_data_loss is False
     topics = (settings.raw_topic, settings.channels_topic, settings.runs_topic, settings.status_topic)
-    assert (topics, settings.sites_topic) == (("r", "c", "u", "s"), "i")
+    assert (topics, settings.sites_topic, settings.events_topic) == (("r", "c", "u", "s"), "i", "e")
     assert (settings.quarantine_cap, settings.silent_after_s) == (5, 300)
     assert settings.open_every_s == 0
     assert settings.conf == (("spark.a", "b=c"),)

@@ -29,8 +29,8 @@ from tests.support.servers import unique_name
 
 Headers = list[tuple[str, str | bytes | None]]
 
-NAMES = ("wind_speed", "dead", "raw", "channels", "runs", "status", "sites")
-TABLES = ("readings", "messages", "channels", "runs", "_status", "sites")
+NAMES = ("wind_speed", "dead", "events", "raw", "channels", "runs", "status", "sites")
+TABLES = ("readings", "messages", "channels", "runs", "_status", "sites", "events", "health")
 
 
 class Topics:
@@ -48,7 +48,7 @@ class Topics:
                     self[name],
                     num_partitions=2,
                     replication_factor=1,
-                    config=compacted if name in NAMES[3:] else config,
+                    config=compacted if name in NAMES[4:] else config,
                 )
                 for name in NAMES
             ]
@@ -71,6 +71,7 @@ class Topics:
             runs_topic=self["runs"],
             status_topic=self["status"],
             sites_topic=self["sites"],
+            events_topic=self["events"],
         )
 
     def producer(self, **more: str) -> Producer:
@@ -125,6 +126,15 @@ def run_record(run: str, state: str, last: int, **more: Any) -> bytes:
         "last_seq": {"cup.wind_speed": last}, "in_flight": 1, "outbox_records": 2, "dropped": [],
     }  # fmt: skip
     return json.dumps(fields | more).encode()
+
+
+def event(kind: str, seq: int | None, *, run: str = "r1", second: int = 0, **fields: Any) -> bytes:
+    """An event; one without a number is an older daemon's."""
+    number = {} if seq is None else {"seq": seq}
+    of_all = {"v": 1, "gateway": "mast-07", "run": run, **number}
+    return json.dumps(
+        {**of_all, "time": f"2026-05-28T20:00:{second:02}.125Z", "event": kind, **fields}
+    ).encode()
 
 
 def status(state: str, run: str, revision: int = 0) -> bytes:
@@ -195,6 +205,19 @@ HOSTILE = [
     encode_reading(replace(reading(9), seq=(1 << 63) - 1)),
     run_record("r9", "running", 1, started=0),
     run_record("r9", "running", 1, last_seq=[]),
+    event("x", 1 << 47),
+    event("x", 0),
+    event("x", True),
+    event("", 1),
+    event("x" * 65, 1),
+    event("x", 1, gateway="M"),
+    event("x", 1, v=2),
+    event("x", 1, time="yesterday"),
+    event("x", 1, id="", at="2026-05-28T20:00:00Z"),
+    event("x", 1, id="a/b", at="2026-05-28T20:00:00Z"),
+    event("x", 1, id="a", at="0001-01-01T00:00:00Z"),
+    event("x", 1, text="\ud800"),
+    event("x", 1, value=1).replace(b'"value": 1', b'"value": 1e999'),
     b"[" * 100_000,
     b'{"v":1,"gateway":' + b"9" * 5000 + b"}",
 ]
@@ -210,7 +233,7 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
     sent: list[tuple[str, bytes | None, bytes | None, Headers]] = [
         (
             name,
-            chance.choice([None, *keys] if name in NAMES[:3] else keys),
+            chance.choice([None, *keys] if name in NAMES[:4] else keys),
             nonsense(chance),
             odd_headers(chance),
         )
@@ -235,6 +258,8 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
     sent += [("status", b"mast-07", status("online", "r1", 1), [])]
     sites = site(2, "Ridge"), site(3, "Lake"), site(1, "Lost"), site(1, "Hill", day=1)
     sent += [("sites", b"k", each, []) for each in sites]
+    happened = event("site-moved", 1, distance_m=900), event("report", 2, cpu_celsius=41.5), event("x", None)
+    sent += [("events", b"mast-07", each, []) for each in (*happened, *happened)]
     chance.shuffle(sent)
     # After the others of its cal: the table keeps the first.
     sent += [("channels", b"k", calibration(4, slope=0.8), [])]
@@ -245,7 +270,7 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
     refused = rows_of(settings, "quarantine")
     per_topic = Counter(row["kafka_topic"] for row in refused)
     produced = Counter(name for name, *_ in sent)
-    tombstones, useful = 1, {"channels": 3, "runs": 2, "status": 1, "sites": 4}
+    tombstones, useful = 1, {"channels": 3, "runs": 2, "status": 1, "sites": 4, "events": 6}
     assert len(rows["messages"]) == produced["raw"]
     assert (len(rows["readings"]), per_topic[topics["wind_speed"]]) == (20, produced["wind_speed"] - 20)
     assert {row["extra"] for row in rows["readings"]} == {f'{{"new":{seq}}}' for seq in range(1, 21)}
@@ -290,6 +315,12 @@ def test_no_byte_string_stops_a_query_and_each_record_ends_in_one_place(
         run["reported_at"],
     )
     assert (latest["state"], latest["revision"]) == ("online", 1)
+    assert sorted((row["kind"], row["seq"], row["fields"]) for row in rows["events"]) == [
+        ("report", 2, '{"cpu_celsius":41.5}'),
+        ("site-moved", 1, '{"distance_m":900}'),
+        ("x", None, "{}"),
+    ]
+    assert [(row["id"], row["cpu_celsius"]) for row in rows["health"]] == [("r1/2", 41.5)]
     lake, hill = sorted(rows["sites"], key=lambda row: row["valid_from"])
     assert [(row["name"], row["revision"]) for row in (lake, hill)] == [("Lake", 3), ("Hill", 1)]
     assert hill["valid_from"] - lake["valid_from"] == timedelta(days=1)

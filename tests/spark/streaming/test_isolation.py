@@ -92,6 +92,7 @@ def place(settings: Settings, kafka: LocalBroker, kafka_topic: Callable[..., str
         runs_topic=kafka_topic("aside-runs"),
         status_topic=kafka_topic("aside-status"),
         sites_topic=kafka_topic("aside-sites"),
+        events_topic=kafka_topic("aside-events"),
     )
 
 

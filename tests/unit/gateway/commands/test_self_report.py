@@ -99,6 +99,28 @@ def test_a_daemon_that_does_not_answer_is_what_is_reported(
     assert not (tmp_path / "outbox.db.report").exists()
 
 
+def test_another_config_has_another_hash_and_another_secret_the_same(tmp_path: Path) -> None:
+    login = {"username": "mast", "password": "first"}
+    texts = {
+        "one": config_text(cup(), mqtt=login),
+        "secret": config_text(cup(), mqtt=login | {"password": "other"}),
+        "slope": config_text(cup(slope=0.8), mqtt=login),
+    }
+
+    def silent(listen: str) -> Status:
+        raise NoStatus("no daemon answers")
+
+    hashes = {}
+    for name, text in texts.items():
+        (tmp_path / "gateway.toml").write_text(text)
+        (tmp_path / "gateway.toml").chmod(0o600)
+        assert make_report(load(tmp_path / "gateway.toml"), silent) == 0
+        (path,) = (tmp_path / "outbox.db.notices").iterdir()
+        hashes[name] = json.loads(path.read_text())["config_hash"]
+        path.unlink()
+    assert hashes["one"] == hashes["secret"] != hashes["slope"]
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"run": "a", "uptime_s": -1, "channels": {}}', '{"run": 1}'])
 def test_totals_that_can_not_be_read(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "gateway.toml").write_text(CONFIG)

@@ -70,7 +70,10 @@ def test_it_goes_at_a_clean_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b'{"sensor": "cup"}', b'{"event": "x", "run": "y"}', b"[" * 100_000, b" " * (MAX_BYTES + 1)],
+    [
+        *(b"", b"[]", b'{"sensor": "cup"}', b'{"event": "x", "run": "y"}', b'{"event": "x", "seq": 1}'),
+        *(b"[" * 100_000, b" " * (MAX_BYTES + 1)),
+    ],
 )
 def test_what_is_no_event_is_set_aside(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture

@@ -46,7 +46,8 @@ class Reports:
         while (event := self.inbox.take()) is not None:
             if isinstance(event, Announced) and event.record.topic == EVENTS_TOPIC:
                 fields = json.loads(event.record.value)
-                found.append({key: fields[key] for key in fields.keys() - {"v", "gateway", "run", "time"}})
+                of_all = {"v", "gateway", "run", "seq", "time"}
+                found.append({key: fields[key] for key in fields.keys() - of_all})
         return found
 
     def dropped(self, at_s: float, uplink: str, *, at_once: bool = False) -> list[tuple[int, list[str]]]:

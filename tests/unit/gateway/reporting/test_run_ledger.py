@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ def test_a_record_describes_the_run() -> None:
         "boot": "boot-1",
         "state": "running",
         "revision": 1,
+        "last_event": 4,
         **COUNTS,
         "dropped": [
             {
@@ -69,8 +72,22 @@ def test_a_record_describes_the_run() -> None:
     }
 
 
+def test_events_are_numbered_from_1_whichever_thread_makes_them() -> None:
+    runs, usual_s = ledger(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            made = list(threads.map(lambda _: json.loads(runs.event("x").value)["seq"], range(4000)))
+    finally:
+        sys.setswitchinterval(usual_s)
+    assert sorted(made) == list(range(1, 4001))
+    assert RunRecord.from_json(runs.payload("running", COUNTS)).last_event == 4000
+    assert RunRecord.from_json(ledger().payload("running", COUNTS)).last_event == 0
+
+
 def test_an_earlier_run_that_never_ended_is_closed_as_killed() -> None:
-    earlier = {"gateway": "mast-07", "run": "old", "state": "running", "last_seq": {"cup.wind_speed": 41}}
+    earlier: dict[str, Any] = {"gateway": "mast-07", "run": "old", "state": "running", "last_event": 3}
+    earlier["last_seq"] = {"cup.wind_speed": 41}
     closing = ledger().close_previous(json.dumps(earlier).encode())
     assert closing is not None
     assert closing.key == b"mast-07/old"

@@ -17,7 +17,7 @@ from spark_jobs.alerting.engine import PARTS, Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.gateway_state import GatewayState, Sample
 from spark_jobs.alerting.notifications import Notifier, closing, command_id, merged_row
-from spark_jobs.alerting.rules import Anomaly, Recovery, alert_id
+from spark_jobs.alerting.rules import Anomaly, Calibration, Event, Health, Recovery, alert_id
 from tests.support.rules import rules_of as rules
 
 S = 1_000_000
@@ -485,6 +485,129 @@ def test_a_score_that_wanders_about_its_threshold_is_one_alert(more: str) -> Non
     ]
     events = engine.observe_intervals(Anomaly, rows, T0 + 3700 * S)
     assert [(name, at, by) for name, at, by, _ in short(events)] == [("RAISED", 0, 0), ("CLEARED", 0, 3000)]
+
+
+# What masts report ------------------------------------------------------------------------------------------
+
+DAY = 86_400
+
+
+def event_row(at: float, name: str, detail: str = "") -> IntervalRow:
+    return IntervalRow("mast-07", None, T0 + round(at * S), DAY * S, 1.0, 1, name=name, detail=detail)
+
+
+def test_an_event_raises_and_another_clears() -> None:
+    engine = Engine(
+        rules('[[rule]]\nname = "moved"\nkind = "event"\nevent = "site-moved"\ncleared_by = "site-back"\n')
+    )
+
+    def take(*rows: IntervalRow, now_s: float = 100.0) -> list[AlertEvent]:
+        return engine.observe_intervals(Event, rows, T0 + round(now_s * S))
+
+    moved = event_row(10, "site-moved", "site-moved: distance_m 900")
+    events = take(event_row(5, "reloaded"), moved)
+    assert short(events) == [("RAISED", 10, 10, True)]
+    assert Notifier().records(events, T0)[0][0].detail == "mast-07: site-moved: distance_m 900"
+    # It is announced again, moves further, and comes back.
+    assert take(moved) == []
+    assert take(event_row(20, "site-moved")) == []
+    assert short(take(event_row(30, "site-back"))) == [("CLEARED", 10, 30, True)]
+    assert take(moved, event_row(20, "site-moved"), event_row(30, "site-back")) == []
+    # After two days without an uplink it is history, and no command goes out.
+    assert short(take(event_row(40, "site-moved"), now_s=2 * DAY)) == [("RAISED", 40, 40, False)]
+
+
+def test_an_event_that_nothing_clears_is_an_alert_of_its_own_each_time() -> None:
+    text = '[[rule]]\nname = "lost"\nkind = "event"\nevent = ["dropped", "broker-*"]\n'
+    engine = Engine(rules(text))
+    rows = [event_row(1, "dropped"), event_row(2, "broker-dropped"), event_row(2, "released")]
+    events = engine.observe_intervals(Event, rows, T0 + 3 * S)
+    both = [("RAISED", 1, 1, True), ("CLEARED", 1, 1, True), ("RAISED", 2, 2, True), ("CLEARED", 2, 2, True)]
+    assert short(events) == both
+    kept = Engine(rules(text))
+    kept.restore(stored(engine))
+    assert engine.observe_intervals(Event, rows, T0 + 3 * S) == []
+    assert kept.observe_intervals(Event, rows, T0 + 3 * S) == []
+
+
+def figure(
+    day: float, name: str, measure: float, slope: float | None = None, channel: str | None = None
+) -> IntervalRow:
+    at_us = T0 + round(day * DAY) * S
+    return IntervalRow("mast-07", channel, at_us, DAY * S, measure, 1, name=name, slope=slope)
+
+
+def test_a_figure_of_the_daily_reports() -> None:
+    engine = Engine(
+        rules(
+            '[[rule]]\nname = "hot"\nkind="health"\nfield="cpu_celsius"\nabove = 80.0\nclear = 75.0\n'
+            'for = "1d"\n'
+        )
+    )
+    days = [(0, 81.0), (1, 82.0), (2, 78.0), (3, 75.0), (4, 90.0)]
+    rows = [figure(day, "cpu_celsius", value) for day, value in days] + [figure(1, "load", 99.0)]
+    events = [each for row in rows for each in engine.observe_intervals(Health, [row], row.start_us + S)]
+    assert short(events) == [("RAISED", 0, DAY, True), ("CLEARED", 0, 3 * DAY, True)]
+
+
+def test_a_figure_that_gets_to_its_limit() -> None:
+    engine = Engine(
+        rules(
+            '[[rule]]\nname = "full"\nkind = "health"\nfield = "outbox_share"\nabove = 0.9\nwithin = "14d"\n'
+            '[[rule]]\nname = "disk"\nkind="health"\nfield="disk_free_bytes"\nbelow = 100.0\nwithin = "10d"\n'
+            'message = "{value:.0f} days"\n'
+        )
+    )
+
+    def take(*rows: IntervalRow) -> list[tuple[str, float, bool]]:
+        found = engine.observe_intervals(Health, rows, rows[-1].start_us + S)
+        return [
+            (each.rule.name, round(each.value, 6), each.transition is Transition.RAISED) for each in found
+        ]
+
+    assert take(figure(0, "outbox_share", 0.1, None), figure(0, "disk_free_bytes", 1000.0, 50.0)) == []
+    # 0.1 a day: eight days are left; 20 bytes a day: 45 are.
+    assert take(figure(1, "outbox_share", 0.1, 0.1), figure(1, "disk_free_bytes", 1000.0, -20.0)) == [
+        ("full", 8.0, True)
+    ]
+    assert take(figure(2, "disk_free_bytes", 1000.0, -100.0)) == [("disk", 9.0, True)]
+    assert take(figure(2, "outbox_share", 0.95, 0.0)) == []
+    assert take(figure(3, "outbox_share", 0.2, -0.1)) == [("full", 0.2, False)]
+    # Beyond it already, with no trend.
+    assert take(figure(4, "outbox_share", 0.95)) == [("full", 0.0, True)]
+
+
+def test_recovery_of_a_day_by_channel() -> None:
+    engine = Engine(
+        rules('[[rule]]\nname = "day"\nkind = "health"\nchannel = "cup-*"\nfield = "recovery"\nbelow = 0.9\n')
+    )
+    rows = [figure(0, "recovery", 0.5, channel=name) for name in ("cup-a.wind_speed", "vane.wind_direction")]
+    assert [each.channel for each in engine.observe_intervals(Health, rows, T0 + S)] == ["cup-a.wind_speed"]
+
+
+def test_a_calibration_before_and_after_its_end() -> None:
+    text = "".join(
+        f'[[rule]]\nname = "cal-{days}"\nkind = "calibration"\ndays = {days}\n' for days in (90, 30, 0)
+    )
+    engine = Engine(rules(text))
+    midnight_us = T0 // (DAY * S) * DAY * S
+
+    def on(day: int, left: float) -> list[tuple[str, str, int]]:
+        row = IntervalRow("mast-07", "a.wind_speed", midnight_us + day * DAY * S + 7 * S, DAY * S, left, 1)
+        events = engine.observe_intervals(Calibration, [row], row.start_us)
+        assert all(each.live for each in events)
+        return [(e.rule.name, e.transition.name, (e.since_us - midnight_us) // S) for e in events]
+
+    assert on(0, 90) == []
+    assert on(1, 89) == [("cal-90", "RAISED", 1 * DAY)]
+    # Nothing ran for some days: the alert is of the day on which it was due, whenever that is noticed.
+    assert on(63, 27) == [("cal-30", "RAISED", 61 * DAY)]
+    assert on(90, 0) == []
+    assert on(91, -1) == [("cal-0", "RAISED", 91 * DAY)]
+    assert sorted(on(92, 700)) == [
+        ("cal-0", "CLEARED", 91 * DAY), ("cal-30", "CLEARED", 61 * DAY), ("cal-90", "CLEARED", DAY)
+    ]  # fmt: skip
+    assert on(93, float("inf")) == []
 
 
 # Open alerts and a state that is lost ----------------------------------------------------------------------

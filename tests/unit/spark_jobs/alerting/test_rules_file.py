@@ -126,13 +126,13 @@ gateway = []
     assert str(caught.value).splitlines() == [
         'r.toml:1: max_ag: is not a known key (did you mean "max_age"?)',
         'r.toml:4: rule["Hot"].kind: must be one of "threshold", "stuck", "silent", "pair", "recovery", '
-        '"anomaly", "cloned", not "treshold" (did you mean "threshold"?)',
+        '"anomaly", "cloned", "event", "health", "calibration", not "treshold" (did you mean "threshold"?)',
         "r.toml:6: rule[2].name: is required",
         'r.toml:8: rule[2].above: must be a number, not "60": write 60, without quotes',
         'r.toml:10: rule[2].for: must be a duration such as "500ms", "30s", "10m", "1h" or "1d"',
         'r.toml:11: rule[2].severity: must be one of "info", "warning", "critical", not "warn" '
         '(did you mean "warning"?)',
-        "r.toml:12: rule[2].message: names {vale}; there are {rule}, {gateway}, {channel}, {value} "
+        "r.toml:12: rule[2].message: names {vale}; there are {rule}, {gateway}, {channel}, {value}, {detail} "
         '(did you mean "value"?)',
         "r.toml:13: rule[2].command.target: is required",
         "r.toml:14: rule[2].command.action: must be a word of letters, digits, '.', '_' and '-'",

@@ -1,0 +1,124 @@
+"""What rules on tables are evaluated on: the fields of ``IntervalRow``, but for the length, of each table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, functions as F
+
+from spark_jobs.alerting.rules import REPORTED, Anomaly, Calibration, Cloned, Event, Health, Recovery, Rule
+from spark_jobs.platform.schemas import ANOMALIES, CHANNELS, EVENTS, HEALTH, PRESENCE, STATISTICS, Table
+
+_START_US: Final = "unix_micros(interval_start) as start_us"
+_OF_GATEWAY: Final = "cast(null as string) as channel"
+_DAY_S: Final = 86_400
+_TREND_DAYS: Final = 14
+_FEWEST: Final = 5
+"""Reports that a trend is made of, at least."""
+_MOST_DETAIL: Final = 200
+
+
+def _recovery(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
+    """Closed intervals of ``statistics`` of one length."""
+    closed = changes.where(f"interval_s = {interval_s} and version >= 1 and recovery is not null")
+    return closed.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
+
+
+def _presence(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
+    """Each time of each gateway; the measure is 1 where two with its name run at once."""
+    return changes.selectExpr(
+        "gateway", _OF_GATEWAY, "unix_micros(updated_at) as start_us",
+        "cast(state = 'cloned' as double) as measure", "1 as version",
+    ).distinct()  # fmt: skip
+
+
+def _anomalies(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
+    """Scored intervals of one length; the measure is the score as a multiple of its threshold."""
+    scored = changes.where(f"interval_s = {interval_s} and threshold > 0 and score is not null")
+    return scored.selectExpr(
+        "gateway", _OF_GATEWAY, _START_US, "score / threshold as measure",
+        "version", "try_element_at(channels, 1).channel as about",
+    )  # fmt: skip
+
+
+def _events(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
+    """Events as their gateways announced them."""
+    return changes.where("kind <> 'report'").selectExpr(
+        "gateway", _OF_GATEWAY, "unix_micros(time) as start_us", "1d as measure", "1 as version",
+        "kind as name", "fields as detail",
+    ).distinct()  # fmt: skip
+
+
+def _figures(reports: DataFrame) -> DataFrame:
+    """Each figure of each report as a row: gateway, channel, start_us, name, measure."""
+    whole = {name: sql for name, sql in REPORTED.items() if name != "recovery"}
+    pairs = ", ".join(f"'{name}', {sql}" for name, sql in whole.items())
+    of_gateway = reports.selectExpr(
+        "gateway",
+        _OF_GATEWAY,
+        "unix_micros(time) as start_us",
+        f"stack({len(whole)}, {pairs}) as (name, measure)",
+    )
+    of_channels = reports.selectExpr(
+        "gateway", "unix_micros(time) as start_us", "explode(recovery) as (channel, measure)"
+    ).selectExpr("gateway", "channel", "start_us", "'recovery' as name", "measure")
+    return of_gateway.union(of_channels).where("measure is not null")
+
+
+def _health(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
+    """Figures of daily reports; ``slope`` is their change a day where two weeks' reports lie about a line."""
+    key, since = ("gateway", "channel", "name"), F.date_sub(F.current_date(), _TREND_DAYS)
+    past = _figures(table.where((F.col("date") >= since) & (F.col("time") >= since)))
+    day = F.col("start_us") / (_DAY_S * 1_000_000)
+    is_line = (F.count("*") >= _FEWEST) & (F.regr_r2("measure", day) >= 0.5)
+    trends = past.groupBy(*key).agg(F.when(is_line, F.regr_slope("measure", day)).alias("slope"))
+    same = [F.col(f"f.{name}").eqNullSafe(F.col(f"t.{name}")) for name in key]
+    joined = _figures(changes).distinct().alias("f").join(trends.alias("t"), same, "left")
+    return joined.select("f.*", "t.slope", F.lit(1).alias("version"))
+
+
+def _calibrations(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
+    """Every channel's days until its calibration expires; endless where none in force does."""
+    left = F.max(F.when(F.expr("coalesce(in_force, true)"), F.datediff("expires", F.current_date())))
+    days = F.coalesce(left.cast("double"), F.lit(float("inf")))
+    rows = changes.groupBy("gateway", "channel").agg(days.alias("measure"))
+    return rows.select("*", F.unix_micros(F.current_timestamp()).alias("start_us"), F.lit(1).alias("version"))
+
+
+def _as_they_are(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return row
+
+
+def _described(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An event's row with its fields as a text that a message can have."""
+    fields = ", ".join(f"{name} {given}" for name, given in json.loads(row["detail"]).items())
+    text = f"{row['name']}: {fields}" if fields else row["name"]
+    return {**row, "detail": "".join(each for each in text if each.isprintable())[:_MOST_DETAIL]}
+
+
+class Feed(NamedTuple):
+    """Which rows of a table rules of a kind are evaluated on, those that changed since the last time.
+
+    ``rows`` makes them of the changes, the whole table and the statistics' interval in seconds; each is of
+    ``length_s``, else of such an interval. ``by_days``: all of them again, now and then, for the days pass.
+    """
+
+    table: Table
+    rows: Callable[[DataFrame, DataFrame, int], DataFrame]
+    length_s: int | None = None
+    completed: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _as_they_are
+    by_days: bool = False
+
+
+FEEDS: Final[Mapping[type[Rule], Feed]] = {
+    Recovery: Feed(STATISTICS, _recovery),
+    Anomaly: Feed(ANOMALIES, _anomalies),
+    Cloned: Feed(PRESENCE, _presence),
+    # An uplink may be away for hours, and people are to hear of it then too.
+    Event: Feed(EVENTS, _events, _DAY_S, _described),
+    Health: Feed(HEALTH, _health, _DAY_S),
+    Calibration: Feed(CHANNELS, _calibrations, _DAY_S, by_days=True),
+}
+"""By the kind of rule."""

@@ -1,0 +1,202 @@
+"""Alerts of what gateways report: their events, daily reports and calibrations, by the packaged rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from cloud.wire.alert_records import AlertRecord
+from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
+from cloud.wire.fields import format_time
+from cloud.wire.reading_records import ALERTS_TOPIC
+from gateway.commands.demo.mosquitto import LocalMosquitto
+from spark_jobs.jobs.alerts import AlertsJob
+from spark_jobs.jobs.ingest import RecordsJob
+from spark_jobs.platform.settings import Settings
+from tests.integration.test_notify import Mails, mails, notifying, wait_for
+from tests.spark.jobs.test_records_job import run_once
+from tests.spark.records import kafka_frame
+from tests.support.config import config_text, cup
+from tests.support.mast import GatewayProcess, records
+from tests.support.servers import eventually, unique_name
+
+__all__ = ["mails"]
+
+NOW = datetime.now(UTC)
+Give = Callable[..., None]
+
+
+def found(servers: str, gateway: str) -> list[AlertRecord]:
+    """Its alerts in the order in which Kafka has them."""
+    all_of_them = [
+        msgspec.json.decode(each.value() or b"", type=AlertRecord)
+        for each in records(servers, [ALERTS_TOPIC])
+    ]
+    return [each for each in all_of_them if each.gateway == gateway]
+
+
+def event(gateway: str, seq: int, kind: str, at: datetime, **fields: Any) -> bytes:
+    time = format_time(round(at.timestamp() * 1e6))
+    return json.dumps(
+        {"v": 1, "gateway": gateway, "run": "r1", "seq": seq, "time": time, "event": kind, **fields}
+    ).encode()
+
+
+def calibration(
+    gateway: str, channel: str, expires: date | None, revision: int = 1, cal: str = "5d1c0a7e"
+) -> bytes:
+    sensor, _, quantity = channel.partition(".")
+    return encode_channel(
+        ChannelRecord(
+            gateway=gateway, sensor=sensor, quantity=quantity, cal=cal, revision=revision, in_force=True,
+            periods=(Period(round(NOW.timestamp() * 1e6) - 86_400_000_000 + revision),), unit="m/s",
+            driver="hall-anemometer", interval_s=1.0, range=(0.0, 75.0), kind="linear", raw_unit="Hz",
+            slope=0.765, offset=0.35, expires=expires,
+        )
+    )  # fmt: skip
+
+
+@pytest.fixture
+def gateway() -> str:
+    return unique_name("mast")
+
+
+@pytest.fixture
+def give(spark: SparkSession, settings: Settings) -> Give:
+    """Batches of the records job, each by one that has just been started."""
+    given: list[int] = []
+
+    def batch(topic: str, *values: bytes) -> None:
+        job = RecordsJob(spark, settings)
+        at_us = round(NOW.timestamp() * 1e6)
+        gateway = json.loads(values[0])["gateway"].encode()
+        rows = kafka_frame(spark, values, first_offset=sum(given), topic=topic, kafka_us=at_us, key=gateway)
+        given.append(len(values))
+        try:
+            job.batch(rows, len(given))
+        finally:
+            job.close()
+
+    return batch
+
+
+def test_the_packaged_rules_on_events_reports_and_calibrations(
+    spark: SparkSession, settings: Settings, provisioned: str, gateway: str, give: Give
+) -> None:
+    settings = replace(settings, bootstrap_servers=provisioned)
+    today = NOW.date()
+    reports = [
+        event(
+            gateway, 100 + day, "report", NOW - timedelta(days=10 - day, minutes=1),
+            outbox_bytes=300 + 50 * day, outbox_max_bytes=1000, disk_free_bytes=5_000_000_000,
+            cpu_celsius=41.5, channels={"cup.wind_speed": {"recovery": 0.5 if day == 10 else 1.0}},
+        )
+        for day in range(11)
+    ]  # fmt: skip
+    give("gateway.events", *reports[:-1])
+    job = AlertsJob(spark, settings)
+    give(
+        "gateway.events",
+        reports[-1],
+        event(gateway, 1, "site-moved", NOW - timedelta(seconds=30), distance_m=1210, latitude=54.5),
+        event(gateway, 2, "under-voltage", NOW - timedelta(hours=3), times=1),
+        event(gateway, 3, "under-voltage-over", NOW - timedelta(hours=2), lasted_s=3600),
+        event(gateway, 4, "reloaded", NOW),
+    )
+    give(
+        "gateway.channels",
+        calibration(gateway, "cup.wind_speed", today + timedelta(days=20)),
+        calibration(gateway, "vane.wind_speed", today - timedelta(days=1)),
+        calibration(gateway, "twin.wind_speed", today + timedelta(days=400)),
+        calibration(gateway, "old.wind_speed", None),
+    )
+    job.finish()
+    first = found(provisioned, gateway)
+    assert {(each.rule, each.channel, each.state) for each in first} == {
+        ("mast-moved", None, "raised"),
+        ("weak-supply", None, "raised"),
+        ("weak-supply", None, "cleared"),
+        ("outbox-filling", None, "raised"),
+        ("day-recovery", "cup.wind_speed", "raised"),
+        ("calibration-due", "cup.wind_speed", "raised"),
+        ("calibration-ends", "cup.wind_speed", "raised"),
+        *((f"calibration-{each}", "vane.wind_speed", "raised") for each in ("due", "ends", "expired")),
+    }
+    assert not any(each.historical for each in first)
+    details = {(each.rule, each.channel): each.detail for each in first if each.state == "raised"}
+    assert details["mast-moved", None] == (
+        f"{gateway} is not where it stood: site-moved: distance_m 1210, latitude 54.5"
+    )
+    assert details["outbox-filling", None].startswith(f"{gateway}: its outbox is full in 2 days")
+    assert "expires in 20 days" in details["calibration-ends", "cup.wind_speed"]
+    raised_at = {(each.rule, each.channel): each.raised_at for each in first if each.state == "raised"}
+    assert raised_at["calibration-expired", "vane.wind_speed"] == f"{today}T00:00:00.000Z"
+
+    # Another job goes on with them: nothing is raised twice, and a new certificate ends what it ends.
+    job = AlertsJob(spark, settings)
+    give(
+        "gateway.events",
+        event(gateway, 1, "site-moved", NOW - timedelta(seconds=30), distance_m=1210, latitude=54.5),
+    )
+    give("gateway.events", event(gateway, 5, "site-back", NOW, distance_m=3))
+    give(
+        "gateway.channels",
+        calibration(gateway, "vane.wind_speed", today + timedelta(days=700), 2, "77aa0011"),
+    )
+    job.finish()
+    more = [each for each in found(provisioned, gateway) if each not in first]
+    assert {(each.rule, each.channel, each.state) for each in more} == {
+        ("mast-moved", None, "cleared"),
+        *((f"calibration-{each}", "vane.wind_speed", "cleared") for each in ("due", "ends", "expired")),
+    }
+    assert {each.id for each in more} < {each.id for each in first}
+
+
+@pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # apprise's
+def test_a_refused_config_reaches_people(
+    spark: SparkSession,
+    settings: Settings,
+    provisioned: str,
+    mosquitto: LocalMosquitto,
+    mails: tuple[Mails, str],
+    tmp_path: Path,
+    gateway: str,
+) -> None:
+    """A daemon, Mosquitto, Kafka, the jobs and a mail server: nothing is injected."""
+    settings = replace(settings, bootstrap_servers=provisioned)
+    config = config_text(cup(), gateway={"id": gateway})
+    mast = GatewayProcess(tmp_path, config, gateway, provisioned, mosquitto)
+    job, (server, url) = AlertsJob(spark, settings), mails
+    cloud = tmp_path / "cloud.toml"
+    target = f'[notify.olga]\nurl = "{url}"\ngateways = ["{gateway}"]\ngroup = "1s"\n'
+    cloud.write_text(f'[kafka]\nbootstrap_servers = "{provisioned}"\n{target}')
+    cloud.chmod(0o600)
+    with notifying(cloud) as notify:
+        wait_for(notify, "event=notify.reads")
+        try:
+            mast.launch()
+            eventually(mast.sampled, until=lambda sampled: sampled > 2)
+            assert mast.reload(config.replace("0.765", '"much"')) is not None
+            mast.delivered()
+            run_once(spark, settings)
+            job.finish()
+            [mail] = eventually(lambda: server.found, 60)
+            assert mail["Subject"] == f"{gateway}: 1 raised"
+            assert "goes on with its former config" in mail.as_string()
+            assert mast.reload(config) is None
+            mast.delivered()
+            run_once(spark, settings)
+            job.finish()
+        finally:
+            mast.end()
+    own = [each for each in found(provisioned, gateway) if each.rule == "config-refused"]
+    assert [each.state for each in own] == ["raised", "cleared"]
+    assert "much" in own[0].detail
