@@ -23,6 +23,7 @@ COMMANDS: Final[dict[str, str]] = {
     "package": "spark_jobs.platform.package",
     "recalibrate": "spark_jobs.jobs.recalibrate",
     "replay": "spark_jobs.jobs.replay",
+    "size": "spark_jobs.jobs.size",
     "train": "spark_jobs.jobs.train",
 }
 """``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.
