@@ -50,11 +50,9 @@ EVIDENCE: Final = {
     "daily reports": (
         "health",
         """WITH newest AS (
-            SELECT gateway, max(least(time, kafka_time)) AS made FROM health
+            SELECT gateway, max(least(time, kafka_time)) AS made,
+                arg_max({'daemon': daemon, 'findings': findings}, least(time, kafka_time)) AS told FROM health
             WHERE gateway IS NOT NULL AND coalesce(time, kafka_time) IS NOT NULL GROUP BY gateway
-        ), recent AS (
-            SELECT gateway, arg_max({'daemon': daemon, 'findings': findings}, least(time, kafka_time)) AS told
-            FROM health WHERE date >= (SELECT max(date) FROM health) - 8 GROUP BY gateway
         )
         SELECT gateway, epoch_ms(made) AS reported_at, list_transform(
             list_filter(CASE WHEN told.daemon IS NULL THEN coalesce(told.findings, []) ELSE [{
@@ -63,7 +61,7 @@ EVIDENCE: Final = {
                 lambda each: each.severity IN ('error', 'warning'))[:50],
             lambda each: {'area': left(each.area, 40), 'severity': each.severity,
                 'what': left(each.what, 300), 'remedy': left(each.remedy, 300)}) AS findings
-        FROM newest LEFT JOIN recent USING (gateway) ORDER BY gateway""",
+        FROM newest ORDER BY gateway""",
     ),
     "calibrations": (
         "channels",
