@@ -141,7 +141,7 @@ def _due(mast: Mapping[str, Any], now_s: float) -> dict[str, Any]:
     age_s = None if reported is None else now_s - reported / 1000
     left = None if expires is None else (expires - datetime.fromtimestamp(now_s, UTC).date()).days
     return {
-        "report_s": age_s, "report": ago(age_s),
+        "report_s": age_s, "report": ago(age_s).removesuffix(" ago"),
         "is_report_poor": bool(mast["findings"]) or (age_s is not None and age_s > REPORT_DUE_S),
         "calibration": left, "is_calibration_due": left is not None and left <= CALIBRATION_DUE_DAYS,
         "expires": expires and str(expires),
@@ -203,9 +203,11 @@ async def fleet_page(
         top = ui.element("div").classes("sums")
         with ui.element("div").classes("two"):
             with card("Masts" if state is None else f"Masts {state}") as head:
-                table = ui.table(
-                    columns=columns(fleet), rows=[], row_key="gateway", pagination=look.pagination()
-                ).props('flat dense binary-state-sort :grid="window.innerWidth < 700"')
+                table = (
+                    ui.table(columns=columns(fleet), rows=[], row_key="gateway", pagination=look.pagination())
+                    .classes("fleet")
+                    .props('flat dense binary-state-sort :grid="window.innerWidth < 700"')
+                )
                 none = _NO_MASTS if state is None else f"No mast is {state} now."
                 table.props(
                     f"no-data-label={json.dumps(none)} no-results-label='No mast has that in its row.'"

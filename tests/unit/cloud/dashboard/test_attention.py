@@ -203,9 +203,9 @@ def test_the_lists_columns_of_reports_and_calibrations(tmp_path: Path) -> None:
     calibrated(tmp_path, "d", CUPS[:1], -2)
     fleet = fleet_of(tmp_path)
     assert cells(fleet) == {
-        "a": ("25 h ago", 0, False, 31, False),
-        "b": ("27 h ago", 0, True, 30, True),
-        "c": ("3 h ago", 1, True, None, False),
+        "a": ("25 h", 0, False, 31, False),
+        "b": ("27 h", 0, True, 30, True),
+        "c": ("3 h", 1, True, None, False),
         "d": ("–", None, False, -2, True),
     }
     assert [each["label"] for each in fleet_page.columns(fleet)][-2:] == ["report", "calibration"]
