@@ -12,7 +12,7 @@ from cloud.lake.reader import Frame, LakeReader
 
 COLUMNS: Final = (
     "gateway", "name", "owner", "state", "last_seen_at", "wind", "day", "month", "alerts", "waiting", "lost",
-    "channels", "silent", "latitude", "longitude", "elevation_m",
+    "channels", "silent", "latitude", "longitude", "elevation_m", "reported_at", "findings", "expires",
 )  # fmt: skip
 _QUESTIONS: Final = {
     "sites": """SELECT gateway, arg_max(name, valid_from) AS name, arg_max(owner, valid_from) AS owner,
@@ -36,6 +36,44 @@ _QUESTIONS: Final = {
         WHERE cleared_at IS NULL AND NOT historical GROUP BY gateway""",
     "imports": "SELECT DISTINCT gateway FROM imports",
 }
+EVIDENCE: Final = {
+    "open alerts": (
+        "alerts",
+        """SELECT gateway, rule, severity, channel IS NULL AS is_whole, count(*) AS alerts,
+            kind = 'calibration' OR starts_with(rule, 'calibration-') AS is_calibration,
+            list(DISTINCT channel ORDER BY channel) FILTER (channel IS NOT NULL) AS channels,
+            left(arg_max(detail, raised_at), 300) AS detail
+        FROM alerts WHERE cleared_at IS NULL AND NOT historical AND severity IS DISTINCT FROM 'info'
+            AND gateway IS NOT NULL GROUP BY ALL ORDER BY ALL""",
+    ),
+    # A clock that is ahead would make a report the newest one for good.
+    "daily reports": (
+        "health",
+        """WITH newest AS (
+            SELECT gateway, max(least(time, kafka_time)) AS made,
+                arg_max({'daemon': daemon, 'findings': findings}, least(time, kafka_time)) AS told FROM health
+            WHERE gateway IS NOT NULL AND coalesce(time, kafka_time) IS NOT NULL GROUP BY gateway
+        )
+        SELECT gateway, epoch_ms(made) AS reported_at, list_transform(
+            list_filter(CASE WHEN told.daemon IS NULL THEN coalesce(told.findings, []) ELSE [{
+                'area': 'daemon', 'severity': 'error', 'what': 'it did not answer: ' || told.daemon,
+                'remedy': 'On the mast: systemctl status fieldgate; journalctl -u fieldgate'}] END,
+                lambda each: each.severity IN ('error', 'warning'))[:50],
+            lambda each: {'area': left(each.area, 40), 'severity': each.severity,
+                'what': left(each.what, 300), 'remedy': left(each.remedy, 300)}) AS findings
+        FROM newest ORDER BY gateway""",
+    ),
+    "calibrations": (
+        "channels",
+        """WITH each AS (
+            SELECT gateway, channel, max(expires) AS expires FROM channels
+            WHERE coalesce(in_force, true) AND gateway IS NOT NULL AND channel IS NOT NULL GROUP BY ALL
+        )
+        SELECT gateway, expires, list(channel ORDER BY channel) AS channels FROM each
+        WHERE expires BETWEEN DATE '1900-01-01' AND DATE '9999-12-31' GROUP BY ALL ORDER BY ALL""",
+    ),
+}
+"""Table and query of each kind of evidence that ``attention`` judges by."""
 _MAY_LACK: Final = ("imports",)
 """Tables that a lake has only once something was imported. An imported mast may be in no other one of these,
 or be older than a month."""
@@ -43,11 +81,15 @@ or be older than a month."""
 
 @dataclass(frozen=True)
 class Fleet:
-    """A row for each mast that any table names; ``missing`` is what couldn't be read, in words."""
+    """A row for each mast that any table names; ``missing`` is what couldn't be read, in words.
+
+    ``evidence`` has the rows of each of ``EVIDENCE``, or why there are none.
+    """
 
     masts: list[dict[str, Any]]
     missing: list[str] = field(default_factory=list)
     until_ms: int | None = None
+    evidence: Mapping[str, list[dict[str, Any]] | str] = field(default_factory=dict)
 
     def frame(self) -> Frame:
         """Returns the masts as a table."""
@@ -77,13 +119,26 @@ class FleetReader:
             if table in _MAY_LACK and self._reader.version(table) < 0:
                 continue
             try:
-                part = self._part(table)
+                part = self._part(table, table, _QUESTIONS[table])
             except CloudError as error:
                 missing.append(str(error))
                 continue
             for row in part.dicts():
                 until = row.pop("until_at", until)
                 masts.setdefault(row["gateway"], dict.fromkeys(COLUMNS)).update(row)
+        evidence: dict[str, list[dict[str, Any]] | str] = {}
+        for name, asked in EVIDENCE.items():
+            try:
+                evidence[name] = given = self._part(name, *asked).dicts()
+            except CloudError as error:
+                evidence[name] = str(error)
+                continue
+            for row in given if name != "open alerts" else ():
+                mast = masts.setdefault(row["gateway"], dict.fromkeys(COLUMNS) | {"gateway": row["gateway"]})
+                if name == "calibrations":
+                    mast["expires"] = min(row["expires"], mast["expires"] or row["expires"])
+                else:
+                    mast |= {"reported_at": row["reported_at"], "findings": len(row["findings"])}
         for gateway, seen in self._live.last_seen_ms().items():
             mast = masts.setdefault(gateway, dict.fromkeys(COLUMNS) | {"gateway": gateway})
             mast["last_seen_at"] = max(seen, mast["last_seen_at"] or 0)
@@ -93,11 +148,11 @@ class FleetReader:
             mast["state"] = mast["state"] or "unknown"
             if "alerts" in self._parts:
                 mast["alerts"] = mast["alerts"] or 0
-        return Fleet([masts[gateway] for gateway in sorted(masts)], missing, until)
+        return Fleet([masts[gateway] for gateway in sorted(masts)], missing, until, evidence)
 
-    def _part(self, table: str) -> Frame:
+    def _part(self, name: str, table: str, sql: str) -> Frame:
         version = self._reader.version(table)
-        held = self._parts.get(table)
+        held = self._parts.get(name)
         if held is None or held[0] != version:
-            held = self._parts[table] = (version, self._reader.read(table, _QUESTIONS[table]))
+            held = self._parts[name] = (version, self._reader.read(table, sql))
         return held[1]

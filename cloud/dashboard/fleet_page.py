@@ -7,6 +7,7 @@ import time
 from asyncio import to_thread
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from nicegui import ui
 
 from cloud.config import DashboardConfig
 from cloud.dashboard import charts
+from cloud.dashboard.attention import CALIBRATION_DUE_DAYS, REPORT_DUE_S, AttentionCard
 from cloud.dashboard.charts import STATES, described
 from cloud.dashboard.fleet import Fleet, FleetReader
 from cloud.dashboard.frame import (
@@ -70,8 +72,10 @@ class SitesMap:
 _COLUMNS: Final = (
     ("gateway", "mast"), ("name", "site"), ("state", "state"), ("ago_s", "last seen"), ("wind", "wind, m/s"),
     ("day", "recovery 24 h"), ("month", "30 days"), ("alerts", "alerts"), ("waiting", "outbox"), ("lost",
-     "lost"),
+     "lost"), ("report_s", "report"), ("calibration", "calibration"),
 )  # fmt: skip
+_MAY_LACK: Final = {"report_s": "reported_at", "calibration": "expires"}
+"""Columns that are there once a mast has that: an older lake knows neither."""
 _RENEWED_EVERY: Final = 10
 """Ticks of a second: all masts' rows are sent each time."""
 _PERCENT: Final = """<q-td :props="props"><template v-if="props.value != null"><span class="bar"><i
@@ -88,6 +92,11 @@ _CELLS: Final = {
     "ago_s": """<q-td :props="props">{{ props.row.ago }}</q-td>""",
     "alerts": """<q-td :props="props"><span :class="props.value ? 'badge' : ''">{{ props.value ?? '–'
         }}</span></q-td>""",
+    "report_s": """<q-td :props="props"><span :class="props.row.is_report_poor ? 'badge' : ''">{{
+        props.row.report }}<template v-if="props.row.findings">, {{ props.row.findings }}
+        found</template></span></q-td>""",
+    "calibration": """<q-td :props="props"><span :class="props.row.is_calibration_due ? 'badge' : ''">{{
+        props.value == null ? '–' : props.value < 0 ? 'expired' : props.value + ' d' }}</span></q-td>""",
     **dict.fromkeys(("day", "month"), _PERCENT),
     **dict.fromkeys(("wind", "waiting", "lost", "name"), """<q-td :props="props">{{ props.value ?? '–'
         }}</q-td>"""),
@@ -122,8 +131,31 @@ def rows(fleet: Fleet, state: str | None, now_s: float) -> list[dict[str, Any]]:
         age_s = None if seen is None else now_s - seen / 1000
         percent = {name: None if mast[name] is None else 100 * mast[name] for name in ("day", "month")}
         wind = None if mast["wind"] is None else round(mast["wind"], 1)
-        made.append(mast | percent | {"wind": wind, "ago_s": age_s, "ago": ago(age_s)})
+        made.append(mast | percent | _due(mast, now_s) | {"wind": wind, "ago_s": age_s, "ago": ago(age_s)})
     return made
+
+
+def _due(mast: Mapping[str, Any], now_s: float) -> dict[str, Any]:
+    """Cells of the last report and of the first calibration to expire, in whole days in UTC."""
+    reported, expires = mast["reported_at"], mast["expires"]
+    age_s = None if reported is None else now_s - reported / 1000
+    left = None if expires is None else (expires - datetime.fromtimestamp(now_s, UTC).date()).days
+    return {
+        "report_s": age_s, "report": ago(age_s).removesuffix(" ago"),
+        "is_report_poor": bool(mast["findings"]) or (age_s is not None and age_s > REPORT_DUE_S),
+        "calibration": left, "is_calibration_due": left is not None and left <= CALIBRATION_DUE_DAYS,
+        "expires": expires and str(expires),
+    }  # fmt: skip
+
+
+def columns(fleet: Fleet) -> list[dict[str, Any]]:
+    """The list's columns as the table takes them."""
+    lacked = [name for name, needs in _MAY_LACK.items() if all(mast[needs] is None for mast in fleet.masts)]
+    return [
+        {"name": name, "label": label, "field": name, "sortable": True, "align": "left"}
+        for name, label in _COLUMNS
+        if name not in lacked
+    ]
 
 
 @dataclass(frozen=True)
@@ -167,18 +199,15 @@ async def fleet_page(
     state = look.state
     fleet = await to_thread(reader.read)
     with page("Fleet", "/"):
+        attention = AttentionCard()
         top = ui.element("div").classes("sums")
         with ui.element("div").classes("two"):
             with card("Masts" if state is None else f"Masts {state}") as head:
-                table = ui.table(
-                    columns=[
-                        {"name": name, "label": label, "field": name, "sortable": True, "align": "left"}
-                        for name, label in _COLUMNS
-                    ],
-                    rows=[],
-                    row_key="gateway",
-                    pagination=look.pagination(),
-                ).props('flat dense binary-state-sort :grid="window.innerWidth < 700"')
+                table = (
+                    ui.table(columns=columns(fleet), rows=[], row_key="gateway", pagination=look.pagination())
+                    .classes("fleet")
+                    .props('flat dense binary-state-sort :grid="window.innerWidth < 700"')
+                )
                 none = _NO_MASTS if state is None else f"No mast is {state} now."
                 table.props(
                     f"no-data-label={json.dumps(none)} no-results-label='No mast has that in its row.'"
@@ -207,6 +236,8 @@ async def fleet_page(
 
     def show(fleet: Fleet) -> None:
         shown = rows(fleet, state, time.time())
+        attention.show(fleet)
+        table.columns = columns(fleet)
         table.rows[:] = shown
         table.update()
         placed = [mast for mast in shown if mast["latitude"] is not None]

@@ -49,6 +49,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     alert = {
         "gateway": [HOSTILE],
         "rule": [HOSTILE],
+        "severity": ["critical"],
         "detail": [HOSTILE],
         "raised_at": seen,
         "historical": [False],
@@ -56,6 +57,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(root, schemas.ALERTS, alert)
     place = {"gateway": [HOSTILE], "valid_from": seen, "latitude": [28.0], "longitude": [83.0]}
     write(root, schemas.SITES, place)
+    now = datetime.now(UTC)
+    found = [{"area": f"part {at}", "severity": "warning", "what": "x", "remedy": None} for at in range(22)]
+    hostile = {"area": "mqtt", "severity": "error", "what": HOSTILE, "remedy": HOSTILE}
+    report = {"gateway": [HOSTILE, "mast-02"], "time": [now, now], "kafka_time": [now, now],
+              "date": [now.date(), now.date()], "findings": [[hostile], found]}  # fmt: skip
+    write(root, schemas.HEALTH, report)
     return root
 
 
@@ -116,6 +123,32 @@ def test_fleet_and_mast(chromium: Chromium, url: str, width: int, height: int) -
     assert "Weibull" not in page.text(".missing")
     assert "NRG 40H" in page.text("main")
     assert not [at for at in page.requested() if "leaflet" in at]
+    looks_well(page, url)
+
+
+CAUSES = "[...document.querySelectorAll('.cause')]"
+
+
+def test_what_needs_attention_is_the_first_card_the_worst_first(chromium: Chromium, url: str) -> None:
+    page = chromium.page(1440, 900)
+    visit(page, f"{url}/", "What needs attention")
+    assert page.run("document.querySelector('.card .title').textContent") == "What needs attention"
+    worst, found = (
+        page.run(f"{CAUSES}.find(each => each.innerText.startsWith('{severity}')).innerText").split("\n")
+        for severity in ("critical", "error")
+    )
+    assert [each for each in worst if each] == ["critical", HOSTILE, HOSTILE]
+    assert [each for each in found if each] == ["error", HOSTILE, f"mqtt: {HOSTILE}", HOSTILE]
+    assert page.run(f"{CAUSES}[0].querySelector('a').getAttribute('href')") == f"/mast/{quote(HOSTILE)}"
+    assert page.run("document.querySelector('main img') === null")
+    assert page.run(f"{CAUSES}.length") == 20
+    (more,) = page.run(
+        "[...document.querySelectorAll('.causes > a')].map(each => each.innerText + ' ' + each.pathname)"
+    )
+    assert re.fullmatch(r"and \d+ more /alerts", more)
+    heads = page.run("[...document.querySelectorAll('th')].map(each => each.textContent)")
+    assert [sum(head.startswith(name) for head in heads) for name in ("report", "calibration")] == [1, 1]
+    assert "22 found" in page.text("tbody")
     looks_well(page, url)
 
 
