@@ -80,9 +80,11 @@ def judged(rule: OfTable, row: IntervalRow) -> Observation | None:
             if row.name != rule.field:
                 return None
             limit, slope, within_us = rule.above or rule.below or 0.0, row.slope or 0.0, rule.within_us or 0
-            found = level(value + slope * within_us / _DAY_US, rule.above, rule.below, rule.clear)
-            if within_us and found is not Level.NORMAL:
-                value = max((limit - value) / slope, 0.0) if slope else 0.0
+            ahead = value + slope * within_us / _DAY_US
+            worse = max(value, ahead) if rule.above is not None else min(value, ahead)
+            found = level(worse, rule.above, rule.below, rule.clear)
+            if within_us and found is Level.VIOLATED:
+                value = 0.0 if value == worse else max((limit - value) / slope, 0.0)
         case Calibration():
             found = level(value, None, rule.days, rule.days)
             if found is Level.VIOLATED:

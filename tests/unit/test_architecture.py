@@ -21,7 +21,7 @@ MOST_LINES_OF_A_ROOM = {
     "cloud": 20_460,
     "spark_jobs": 13_100,
 }
-"""These are lowered when a room gets smaller, and not raised: what comes in makes room for itself."""
+"""These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
 MOST_ARGUMENTS = 7
 
 

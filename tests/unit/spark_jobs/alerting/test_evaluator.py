@@ -573,8 +573,9 @@ def test_a_figure_that_gets_to_its_limit() -> None:
     assert take(figure(2, "disk_free_bytes", 1000.0, -100.0)) == [("disk", 9.0, True)]
     assert take(figure(2, "outbox_share", 0.95, 0.0)) == []
     assert take(figure(3, "outbox_share", 0.2, -0.1)) == [("full", 0.2, False)]
-    # Beyond it already, with no trend.
+    # Beyond it already, with no trend, and still while it falls.
     assert take(figure(4, "outbox_share", 0.95)) == [("full", 0.0, True)]
+    assert take(figure(5, "outbox_share", 0.91, -0.1)) == []
 
 
 def test_recovery_of_a_day_by_channel() -> None:
