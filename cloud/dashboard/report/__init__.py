@@ -1,1 +1,1 @@
-"""A mast's month on paper: one HTML file or a PDF, from the tables of a lake. Needs the extra ``report``."""
+"""A mast's day, week or month on paper: an HTML file or a PDF, of a lake's tables. Needs the extra ``report``."""

@@ -1,4 +1,4 @@
-"""``fieldgate report``: a mast's month as HTML or PDF. Needs the extra ``report``."""
+"""``fieldgate report``: a mast's day, week or month as HTML or PDF. Needs the extra ``report``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cloud.command_line import OK
-from cloud.dashboard.report.figures import HELD, Month
+from cloud.dashboard.report.figures import HELD, Period
 from cloud.dashboard.report.page import read_report, write_page
 from cloud.errors import CloudError
 from cloud.lake.query import add_lake, named_lakes
@@ -21,6 +21,8 @@ _PANGO: Final = (
     "a PDF needs Pango: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 "
     "fonts-dejavu-core; -o FILE.html doesn't"
 )
+
+UNITS: Final = {"day": "2026-11-30", "week": "2026-W48 (ISO 8601)", "month": "2026-11"}
 
 
 def require() -> None:
@@ -48,12 +50,14 @@ def _nothing_else(url: str) -> dict[str, object]:
 def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     arguments.description = (
-        "A mast's month in the site's time, as one HTML file or a PDF. It says what is missing."
+        "A mast's day, week or month in the site's time, as one HTML file or a PDF. It says what is missing."
     )
     arguments.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
-    arguments.add_argument("--month", required=True, metavar="YYYY-MM", help="such as 2026-11")
+    period = arguments.add_mutually_exclusive_group(required=True)
+    for unit, example in UNITS.items():
+        period.add_argument(f"--{unit}", metavar=unit.upper(), help=f"such as {example}")
     arguments.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help=".html or .pdf (default MAST-YYYY-MM.html)"
+        "-o", "--output", type=Path, metavar="FILE", help=".html or .pdf (default MAST-PERIOD.html)"
     )
     add_lake(arguments)
     arguments.add_argument(
@@ -70,8 +74,11 @@ def run(options: argparse.Namespace) -> int:
 
 def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     """As the command does, at a moment. Raises CloudError."""
-    month = Month.read(options.month)
-    given: Path = options.output or Path(f"{options.mast}-{month}.html")
+    [(unit, text)] = [(each, getattr(options, each)) for each in UNITS if getattr(options, each)]
+    period = Period.read(text)
+    if period.unit != unit:
+        raise CloudError(f"--{unit} {text} is no {unit}")
+    given: Path = options.output or Path(f"{options.mast}-{period}.html")
     if given.suffix.lower() not in (".html", ".pdf"):
         raise CloudError(f"-o {given}: the file's name ends in .html or .pdf")
     if given.suffix.lower() == ".pdf":
@@ -79,7 +86,7 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
         require()
     reader = LakeReader(named_lakes(options), columns=HELD)
     reader.look()
-    report = read_report(reader, options.mast, month, now_ms=now_ms, interval_s=options.interval)
+    report = read_report(reader, options.mast, period, now_ms=now_ms, interval_s=options.interval)
     page = write_page(report, now_ms=now_ms, version=installed_version())
     content = pdf_of(page) if given.suffix.lower() == ".pdf" else page.encode()
     try:

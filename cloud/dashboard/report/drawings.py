@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -13,7 +14,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from cloud.dashboard.report.figures import MonthView, coverage
+from cloud.dashboard.report.figures import Period, PeriodView, coverage
 from cloud.dashboard.report.markup import number, tag
 from cloud.lake.mast import DAY_MS, Channel
 from cloud.lake.numbers import (
@@ -44,20 +45,20 @@ _LOOKS: Final[dict[Any, Any]] = {
 }  # fmt: skip
 
 
-def over_time(view: MonthView, channel: Channel) -> ET.Element:
-    """A channel over the month's days: mean, and the band from the lowest to the highest reading."""
-    month = view.month
-    rows = series(view.view, channel.name, month.begin_ms, month.end_ms, _POINTS).dicts()
-    days = [1 + (row["time"] - month.begin_ms) / DAY_MS for row in rows]
+def over_time(view: PeriodView, channel: Channel) -> ET.Element:
+    """A channel over the period's days: mean, and the band from the lowest to the highest reading."""
+    period = view.period
+    rows = series(view.view, channel.name, period.begin_ms, period.end_ms, _POINTS).dicts()
+    days = [1 + (row["time"] - period.begin_ms) / DAY_MS for row in rows]
     low, high, mean = (_floats(row[name] for row in rows) for name in ("low", "high", "value"))
-    figure, axes = _axes("day of the month", channel.unit, _WIDE)
+    figure, axes = _axes("", channel.unit, _WIDE)
     axes.fill_between(days, low, high, color=_BLUE, alpha=0.18, linewidth=0, label="lowest to highest")
     axes.plot(days, mean, color=_BLUE, linewidth=1.1, label="mean")
-    _name_days(axes, month.days)
-    return _picture(figure, f"{channel.name} over the month")
+    _name_days(axes, period)
+    return _picture(figure, f"{channel.name} over the period")
 
 
-def frequencies(view: MonthView) -> ET.Element:
+def frequencies(view: PeriodView) -> ET.Element:
     """The distribution of the speed, and Weibull's."""
     rows = distribution(view.view).dicts()
     middles = [row["from_mps"] + 0.5 for row in rows]
@@ -70,7 +71,7 @@ def frequencies(view: MonthView) -> ET.Element:
     return _picture(figure, "Distribution of the wind speed")
 
 
-def directions(view: MonthView) -> ET.Element:
+def directions(view: PeriodView) -> ET.Element:
     """The wind rose: for each of 16 sectors its share, by speed."""
     shares = np.zeros((len(_SPEEDS), 16))
     for row in wind_rose(view.view).dicts():
@@ -113,7 +114,7 @@ def course(channels: list[Channel], hours: list[list[float | None]], quantity: s
     return _picture(figure, f"Mean day of {quantity.replace('_', ' ')}")
 
 
-def profile(view: MonthView, exponent: float | None) -> ET.Element:
+def profile(view: PeriodView, exponent: float | None) -> ET.Element:
     """Speed over height, and the power law through the means."""
     rows = [row for row in shear(view.view).dicts() if row["mean_speed"] is not None]
     figure, axes = _axes("m/s", "m above ground")
@@ -128,7 +129,7 @@ def profile(view: MonthView, exponent: float | None) -> ET.Element:
     return _picture(figure, "Shear profile")
 
 
-def intensity(view: MonthView) -> ET.Element:
+def intensity(view: PeriodView) -> ET.Element:
     """Turbulence by speed beside IEC 61400-1's classes."""
     rows = turbulence(view.view).dicts()
     most = max((row["speed_mps"] for row in rows), default=15.0)
@@ -144,34 +145,35 @@ def intensity(view: MonthView) -> ET.Element:
     return _picture(figure, "Turbulence intensity by speed")
 
 
-def recovered(view: MonthView) -> ET.Element:
+def recovered(view: PeriodView) -> ET.Element:
     """Recovery by channel and day."""
     found = {(row["channel"], row["day"]): row["recovery"] for row in coverage(view).dicts()}
     channels = sorted({channel for channel, _ in found}, reverse=True)
-    days = range(1, view.month.days + 1)
+    days = range(1, view.period.days + 1)
     shares = np.array([_floats(found.get((channel, day)) for day in days) for channel in channels])
     figure, axes = _axes("", "", (_WIDE[0], 0.5 + 0.18 * len(channels)))
     classes = np.digitize(shares, [least for least, _, _ in _RECOVERY]).astype(float)
     classes[np.isnan(shares)] = np.nan
     colours = [colour for _, colour, _ in _RECOVERY]
-    edges = np.arange(0.5, view.month.days + 1)
+    edges = np.arange(0.5, view.period.days + 1)
     axes.pcolormesh(edges, np.arange(len(channels) + 1), classes, cmap=ListedColormap(colours), vmin=1,
                     vmax=len(colours), edgecolor="white", linewidth=1)  # fmt: skip
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.set(yticks=np.arange(len(channels)) + 0.5, yticklabels=channels, xticks=list(days))
+    axes.set_xticklabels(_days(view.period))
     axes.tick_params(length=0)
     legend = [Patch(color=colour, label=words) for _, colour, words in reversed(_RECOVERY)]
     return _picture(figure, "Recovery by channel and day", legend)
 
 
-def sunny_days(view: MonthView) -> ET.Element:
+def sunny_days(view: PeriodView) -> ET.Element:
     """Insolation of each of the site's days."""
     rows = insolation(view.view).dicts()
-    figure, axes = _axes("day of the month", "kWh/m²", _WIDE)
-    days = [int(row["day"][8:]) + 0.5 for row in rows]
+    figure, axes = _axes("", "kWh/m²", _WIDE)
+    days = [(date.fromisoformat(row["day"]) - view.period.first).days + 1.5 for row in rows]
     axes.bar(days, [row["insolation_wh_m2"] / 1000 for row in rows], 0.94, color="#e0a12b", alpha=0.8)
-    _name_days(axes, view.month.days)
+    _name_days(axes, view.period)
     return _picture(figure, "Insolation by day")
 
 
@@ -184,9 +186,18 @@ def _axes(x: str, y: str, size: tuple[float, float] = _NARROW) -> tuple[Figure, 
     return figure, axes
 
 
-def _name_days(axes: Any, days: int) -> None:
-    axes.set(xlim=(1, days + 1), xticks=[day + 0.5 for day in range(1, days + 1)])
-    axes.set_xticklabels([str(day) for day in range(1, days + 1)])
+def _days(period: Period) -> list[str]:
+    """Returns each day's number in its month."""
+    return [str((period.first + timedelta(days=each)).day) for each in range(period.days)]
+
+
+def _name_days(axes: Any, period: Period) -> None:
+    if period.days == 1:
+        axes.set(xlim=(1, 2), xlabel="hour", xticks=[1 + hour / 24 for hour in range(0, 25, 3)])
+        axes.set_xticklabels([str(hour) for hour in range(0, 25, 3)])
+        return
+    axes.set(xlim=(1, period.days + 1), xlabel="day of the month", xticks=np.arange(period.days) + 1.5)
+    axes.set_xticklabels(_days(period))
 
 
 def _floats(values: Iterable[float | None]) -> list[float]:

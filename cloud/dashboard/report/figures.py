@@ -1,36 +1,40 @@
-"""The numbers of a report, as rows: sums of one month's statistics and of the lake's other tables."""
+"""The numbers of a report, as rows: sums of one period's statistics and of the lake's other tables."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from cloud.errors import CloudError
-from cloud.lake.mast import DAY_MS, Channel, Mast, records_in_force, utc_offset, within
+from cloud.lake.mast import Channel, Mast, records_in_force, utc_offset, within
 from cloud.lake.numbers import IS_VALID, VECTOR_MEAN, View, diurnal, shear, weibull
 from cloud.lake.reader import MAST, STATISTICS, STEEPEST, Frame, LakeReader, Missing
 from cloud.lake.tables import IN_FORCE, WHOLE_MAST
 
 
-def calibrations(reader: LakeReader, gateway: str, month: Month) -> list[dict[str, Any]]:
-    """Records of channels that were in force in the month, each with its ``periods`` in it (from, to).
+def calibrations(reader: LakeReader, gateway: str, period: Period) -> list[dict[str, Any]]:
+    """Records of channels that were in force in the period, each with its ``periods`` in it (from, to).
 
-    A beginning or an end outside the month, or unknown, is None. Raises Missing, LakeError.
+    A beginning or an end outside the period, or unknown, is None. Raises Missing, LakeError.
     """
-    found = records_in_force(reader, gateway, month.begin_ms, month.end_ms)
+    found = records_in_force(reader, gateway, period.begin_ms, period.end_ms)
     for row in found:
         row["periods"] = [
-            (begin if begin and begin > month.begin_ms else None, end if end and end < month.end_ms else None)
+            (
+                begin if begin and begin > period.begin_ms else None,
+                end if end and end < period.end_ms else None,
+            )
             for begin, end in row["spans"]
         ]
     return found
 
 
-def flagged(reader: LakeReader, gateway: str, month: Month, interval_s: int) -> Frame:
+def flagged(reader: LakeReader, gateway: str, period: Period, interval_s: int) -> Frame:
     """Periods of intervals next to each other with flagged readings of one channel and reason; longest first.
 
     Quality 3, 4 and 9; ``readings`` is their number, ``worst`` the worst flag. Raises Missing, LakeError.
@@ -42,7 +46,7 @@ def flagged(reader: LakeReader, gateway: str, month: Month, interval_s: int) -> 
             SELECT channel, epoch_ms(time) // {step} AS slot, quality,
                 unnest(if(len(coalesce(reasons, [])) = 0, ['no reason'], reasons)) AS reason
             FROM readings
-            WHERE gateway = ? AND quality > 2 AND {within("time", month.begin_ms, month.end_ms)}
+            WHERE gateway = ? AND quality > 2 AND {within("time", period.begin_ms, period.end_ms)}
         ), slots AS (
             SELECT channel, reason, slot, count(*) AS readings, max(quality) AS worst
             FROM flagged GROUP BY ALL
@@ -58,15 +62,15 @@ def flagged(reader: LakeReader, gateway: str, month: Month, interval_s: int) -> 
     )
 
 
-def runs(reader: LakeReader, gateway: str, month: Month) -> list[dict[str, Any]]:
-    """Runs of the gateway that reach into the month, and what they dropped, by reason."""
+def runs(reader: LakeReader, gateway: str, period: Period) -> list[dict[str, Any]]:
+    """Runs of the gateway that reach into the period, and what they dropped, by reason."""
     return reader.read(
         "runs",
         "SELECT run, state, outbox_records, drops_unknown, map_entries(dropped_records) AS drops, "
         "epoch_ms(started) AS begin_at, epoch_ms(ended) AS end_at FROM runs "
         "WHERE gateway = ? AND started::TIMESTAMP < make_timestamp(?) "
         "AND (ended IS NULL OR ended::TIMESTAMP >= make_timestamp(?)) ORDER BY started",
-        [gateway, 1000 * month.end_ms, 1000 * month.begin_ms],
+        [gateway, 1000 * period.end_ms, 1000 * period.begin_ms],
     ).dicts()
 
 
@@ -80,30 +84,30 @@ def losses(reader: LakeReader, gateway: str) -> Frame:
     )
 
 
-def alerts(reader: LakeReader, gateway: str, month: Month) -> Frame:
-    """Alerts that stood in the month, the first raised first."""
+def alerts(reader: LakeReader, gateway: str, period: Period) -> Frame:
+    """Alerts that stood in the period, the first raised first."""
     return reader.read(
         "alerts",
         "SELECT rule, severity, channel, epoch_ms(raised_at) AS begin_at, epoch_ms(cleared_at) AS end_at, "
         "value, detail, historical FROM alerts "
         "WHERE gateway = ? AND raised_at::TIMESTAMP < make_timestamp(?) "
         "AND (cleared_at IS NULL OR cleared_at::TIMESTAMP >= make_timestamp(?)) ORDER BY raised_at, rule",
-        [gateway, 1000 * month.end_ms, 1000 * month.begin_ms],
+        [gateway, 1000 * period.end_ms, 1000 * period.begin_ms],
     )
 
 
-def cleaning(reader: LakeReader, view: MonthView) -> Frame:
-    """Marks of the cleaning log that reach into the month, and how many valid intervals each covers.
+def cleaning(reader: LakeReader, view: PeriodView) -> Frame:
+    """Marks of the cleaning log that reach into the period, and how many valid intervals each covers.
 
     Raises Missing, LakeError.
     """
-    month, gateway = view.month, view.mast.gateway
+    period, gateway = view.period, view.mast.gateway
     found = reader.read(
         "cleaning",
         f"""SELECT channel, epoch_ms("begin") AS begin_at, epoch_ms("end") AS end_at, reason, author
         FROM ({IN_FORCE}) WHERE gateway = ? AND "begin"::TIMESTAMP < make_timestamp(?)
             AND ("end" IS NULL OR "end"::TIMESTAMP > make_timestamp(?)) ORDER BY "begin", channel""",  # noqa: S608
-        [gateway, 1000 * month.end_ms, 1000 * month.begin_ms],
+        [gateway, 1000 * period.end_ms, 1000 * period.begin_ms],
     )
     step = 1000 * view.view.span.interval_s
     counted = [
@@ -111,7 +115,7 @@ def cleaning(reader: LakeReader, view: MonthView) -> Frame:
             f"""SELECT count(*) FROM statistics WHERE {IS_VALID}
             AND ($1 IN ('{WHOLE_MAST}', channel) OR starts_with(channel, $1 || '.'))
             AND epoch_ms(interval_start) + {step} > $2 AND epoch_ms(interval_start) < $3""",  # noqa: S608
-            channel, begin, month.end_ms if end is None else end,
+            channel, begin, period.end_ms if end is None else end,
         ).rows[0][0]
         for channel, begin, end, _, _ in found.rows
     ]  # fmt: skip
@@ -120,9 +124,9 @@ def cleaning(reader: LakeReader, view: MonthView) -> Frame:
     )
 
 
-def means_without_marks(reader: LakeReader, view: MonthView) -> Frame:
+def means_without_marks(reader: LakeReader, view: PeriodView) -> Frame:
     """Mean of each linear channel that is marked, with what the marks cover and without it."""
-    marks = [(row["channel"], row["begin_at"], row["end_at"] or view.month.end_ms)
+    marks = [(row["channel"], row["begin_at"], row["end_at"] or view.period.end_ms)
              for row in cleaning(reader, view).dicts()]  # fmt: skip
     step = 1000 * view.view.span.interval_s
     found = []
@@ -144,43 +148,61 @@ def means_without_marks(reader: LakeReader, view: MonthView) -> Frame:
 
 
 @dataclass(frozen=True)
-class Month:
-    """A calendar month; local time is ``offset_min`` minutes ahead of UTC. Moments are milliseconds, UTC."""
+class Period:
+    """A day, an ISO 8601 week or a month; local time is ``offset_min`` minutes ahead of UTC.
 
-    year: int
-    month: int
+    ``first`` is its first day, ``after`` the next period's. Moments are milliseconds, UTC.
+    """
+
+    name: str
+    first: date
+    after: date
     offset_min: int = 0
 
     @staticmethod
-    def read(text: str) -> Month:
-        """Reads a text such as 2026-11. Raises CloudError."""
-        found = re.fullmatch(r"(\d{4})-(\d{2})", text, re.ASCII)
-        if found is None or not (1970 < int(found[1]) < 9999 and 1 <= int(found[2]) <= 12):
-            raise CloudError(f"--month {text[:40]} is no month such as 2026-11")
-        return Month(int(found[1]), int(found[2]))
+    def read(text: str) -> Period:
+        """Reads a text such as 2026-11-30, 2026-W48 or 2026-11. Raises CloudError."""
+        found = re.fullmatch(r"(\d{4})-(?:W(\d{2})|(\d{2})(?:-(\d{2}))?)", text, re.ASCII)
+        with suppress(ValueError):
+            if found is not None and 1970 < int(found[1]) < 9999:
+                year = int(found[1])
+                if found[2]:
+                    first = date.fromisocalendar(year, int(found[2]), 1)
+                    return Period(text, first, first + timedelta(days=7))
+                first = date(year, int(found[3]), int(found[4] or 1))
+                after = date(year + first.month // 12, first.month % 12 + 1, 1)
+                return Period(text, first, first + timedelta(days=1) if found[4] else after)
+        raise CloudError(f"{text[:40]} is no day, week or month such as 2026-11-30, 2026-W48 or 2026-11")
 
     def __str__(self) -> str:
-        return f"{self.year}-{self.month:02d}"
+        return self.name
+
+    @property
+    def unit(self) -> str:
+        """The word for its length."""
+        return {1: "day", 7: "week"}.get(self.days, "month")
 
     @property
     def title(self) -> str:
-        """Such as November 2026."""
-        return f"{datetime(self.year, self.month, 1, tzinfo=UTC):%B %Y}"
+        """Such as 30 November 2026, week 48 of 2026, or November 2026."""
+        if self.unit == "week":
+            return f"week {int(self.name[6:])} of {self.name[:4]}"
+        return f"{self.first:{'%-d ' if self.days == 1 else ''}%B %Y}"
 
     @property
     def begin_ms(self) -> int:
         """Its first moment."""
-        return self._first_ms(self.year, self.month)
+        return self._first_ms(self.first)
 
     @property
     def end_ms(self) -> int:
-        """The next month's first moment."""
-        return self._first_ms(self.year + self.month // 12, self.month % 12 + 1)
+        """The next period's first moment."""
+        return self._first_ms(self.after)
 
     @property
     def days(self) -> int:
         """How many it has."""
-        return (self.end_ms - self.begin_ms) // DAY_MS
+        return (self.after - self.first).days
 
     @property
     def offset(self) -> str:
@@ -194,8 +216,11 @@ class Month:
         at = datetime.fromtimestamp(moment_ms // 1000, UTC) + timedelta(minutes=self.offset_min)
         return f"{at:%Y-%m-%d %H:%M}"
 
-    def _first_ms(self, year: int, month: int) -> int:
-        return int(datetime(year, month, 1, tzinfo=UTC).timestamp() * 1000) - 60_000 * self.offset_min
+    def _first_ms(self, day: date) -> int:
+        return (
+            int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+            - 60_000 * self.offset_min
+        )
 
 
 def intervals_in(begin_ms: int, end_ms: int, interval_s: int) -> int:
@@ -212,11 +237,11 @@ HELD: Final = {
 
 
 @dataclass(frozen=True)
-class MonthView:
-    """One mast's month. ``until_ms`` is its end, of a month that isn't over that of the newest interval."""
+class PeriodView:
+    """One mast's period. ``until_ms`` is its end, of a month that isn't over that of the newest interval."""
 
     view: View
-    month: Month
+    period: Period
     until_ms: int
 
     @property
@@ -226,21 +251,25 @@ class MonthView:
 
     @property
     def due(self) -> int:
-        """Intervals from the month's beginning until ``until_ms``."""
-        return intervals_in(self.month.begin_ms, self.until_ms, self.view.span.interval_s)
+        """Intervals from the period's beginning until ``until_ms``."""
+        return intervals_in(self.period.begin_ms, self.until_ms, self.view.span.interval_s)
 
     def read(self, sql: str, *values: Any) -> Frame:
-        """Rows of ``statistics`` and ``mast`` of the month. Raises Missing for ``mast`` without one."""
+        """Rows of ``statistics`` and ``mast`` of the period. Raises Missing for ``mast`` without one."""
         return self.view.held.read(sql, values)
 
     @property
     def local(self) -> str:
         """SQL of an interval's start in the site's time."""
-        return f"(interval_start + to_minutes({self.month.offset_min}))::TIMESTAMP"
+        return f"(interval_start + to_minutes({self.period.offset_min}))::TIMESTAMP"
+
+    def day_of(self, local: str) -> str:
+        """SQL of which of the period's days a local time is on, from 1."""
+        return f"1 + date_diff('day', DATE '{self.period.first}', ({local})::DATE)"
 
 
-def recovery(view: MonthView, others: Collection[str] = ()) -> Frame:
-    """Each channel's recovery by intervals and by samples, shares of all that the month had.
+def recovery(view: PeriodView, others: Collection[str] = ()) -> Frame:
+    """Each channel's recovery by intervals and by samples, shares of all that the period had.
 
     ``others`` are channels that were to measure and may have no row at all.
     """
@@ -268,16 +297,16 @@ def recovery(view: MonthView, others: Collection[str] = ()) -> Frame:
 _COUNTED: Final = ("rows", "valid", "samples", "recovered", "suspect", "fail", "missing")
 
 
-def coverage(view: MonthView) -> Frame:
+def coverage(view: PeriodView) -> Frame:
     """Share of samples of each channel on each of the site's days, of those due on it until now."""
     step = 1000 * view.view.span.interval_s
+    local = f"make_timestamp(1000 * range) + to_minutes({view.period.offset_min})"
     return view.read(
         f"""WITH slots AS (
-            SELECT day(make_timestamp(1000 * range) + to_minutes({view.month.offset_min})) AS day,
-                count(*) AS due
-            FROM range({-(-view.month.begin_ms // step) * step}, {view.until_ms}, {step}) GROUP BY ALL
+            SELECT {view.day_of(local)} AS day, count(*) AS due
+            FROM range({-(-view.period.begin_ms // step) * step}, {view.until_ms}, {step}) GROUP BY ALL
         ), found AS (
-            SELECT channel, day({view.local}) AS day, sum(recovery) AS recovered FROM statistics
+            SELECT channel, {view.day_of(view.local)} AS day, sum(recovery) AS recovered FROM statistics
             WHERE version > 0 GROUP BY ALL
         ), all_channels AS (SELECT DISTINCT channel FROM statistics)
         SELECT channel, day, coalesce(recovered, 0) / due AS recovery
@@ -285,7 +314,7 @@ def coverage(view: MonthView) -> Frame:
     )
 
 
-def means(view: MonthView) -> Frame:
+def means(view: PeriodView) -> Frame:
     """Each channel's mean (of directions of vectors), spread of intervals' means, extremes, and sum."""
     around = [each.name for each in view.mast.channels if each.is_direction]
     return view.read(
@@ -306,7 +335,7 @@ def means(view: MonthView) -> Frame:
     )
 
 
-def wind(view: MonthView) -> Frame:
+def wind(view: PeriodView) -> Frame:
     """Each cup's mean, highest gust, Weibull's A and k, and from ``mast`` power density and turbulence.
 
     Without that table the last three are null.
@@ -337,7 +366,7 @@ def wind(view: MonthView) -> Frame:
     )  # fmt: skip
 
 
-def sectors(view: MonthView, number: int = 12) -> Frame:
+def sectors(view: PeriodView, number: int = 12) -> Frame:
     """By sector of the vane: share, mean speed, Weibull's A and k, of intervals with both values."""
     view_ = view.view
     cup, vane = view_.need(wind_speed=view_.cup, wind_direction=view_.vane)
@@ -356,7 +385,7 @@ def sectors(view: MonthView, number: int = 12) -> Frame:
     )
 
 
-def profile_exponent(view: MonthView) -> float | None:
+def profile_exponent(view: PeriodView) -> float | None:
     """The exponent of the power law through the mean speeds of ``shear``, by least squares of logarithms."""
     points = [(math.log(row["height_m"]), math.log(row["mean_speed"]))
               for row in shear(view.view).dicts() if row["mean_speed"]]  # fmt: skip
@@ -369,7 +398,7 @@ def profile_exponent(view: MonthView) -> float | None:
     return slope if abs(slope) <= STEEPEST else None
 
 
-def by_hour(view: MonthView) -> tuple[list[Channel], list[list[float | None]]]:
+def by_hour(view: PeriodView) -> tuple[list[Channel], list[list[float | None]]]:
     """Channels that a mean day is shown of, and for each of the 24 local hours the mean of each."""
     chosen = _of_the_day(view.mast)
     means: list[list[float | None]] = [[None] * len(chosen) for _ in range(24)]
@@ -387,7 +416,7 @@ def _of_the_day(mast: Mast) -> list[Channel]:
     return [*cups, *(channel for found in others for channel in found)]
 
 
-def density(view: MonthView) -> dict[str, Any]:
+def density(view: PeriodView) -> dict[str, Any]:
     """Air density of ``mast``: mean, lowest, highest, intervals."""
     return view.read(
         "SELECT avg(air_density) AS mean, min(air_density) AS lowest, max(air_density) AS highest, "
@@ -395,7 +424,7 @@ def density(view: MonthView) -> dict[str, Any]:
     ).dicts()[0]
 
 
-def pairs(view: MonthView) -> Frame:
+def pairs(view: PeriodView) -> Frame:
     """Each pair's difference in ``mast``, the primary less its twin."""
     twins = {each.name: each.twin for each in view.mast.channels}
     rows = [
@@ -406,13 +435,13 @@ def pairs(view: MonthView) -> Frame:
     return Frame(("primary", "twin", "unit", "mean", "sd", "lowest", "highest", "intervals"), rows)
 
 
-def gaps(view: MonthView) -> Frame:
-    """Periods of the month in which a channel has no valid reading, with or without rows; the longest first.
+def gaps(view: PeriodView) -> Frame:
+    """Periods of the period in which a channel has no valid reading, with or without rows; the longest first.
 
     A period of the whole mast, in which no channel has one, is of the channel ''.
     """
     step, phase = 1000 * view.view.span.interval_s, view.view.held.phase_ms
-    first, end = (-((phase - each) // step) for each in (view.month.begin_ms, view.until_ms))
+    first, end = (-((phase - each) // step) for each in (view.period.begin_ms, view.until_ms))
     return view.read(
         f"""WITH slots AS (SELECT range AS slot FROM range({first}, {end})), measured AS (
             SELECT channel, (epoch_ms(interval_start) - {phase}) // {step} AS slot FROM statistics
@@ -433,7 +462,7 @@ def gaps(view: MonthView) -> Frame:
     )
 
 
-def _of_map(view: MonthView, column: str, *, needed: bool = False) -> dict[str, dict[str, Any]]:
+def _of_map(view: PeriodView, column: str, *, needed: bool = False) -> dict[str, dict[str, Any]]:
     """Mean, spread and extremes of each key of one of ``mast``'s maps. Raises Missing if it is needed."""
     try:
         rows = view.read(

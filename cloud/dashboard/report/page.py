@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from cloud.dashboard.report import drawings, figures
-from cloud.dashboard.report.figures import Month, MonthView
+from cloud.dashboard.report.figures import Period, PeriodView
 from cloud.dashboard.report.markup import document, number, percent, table, tag
 from cloud.errors import CloudError
 from cloud.lake.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site
@@ -28,25 +28,25 @@ _MOST: Final = 40
 
 @dataclass(frozen=True)
 class Report:
-    """What a report is about. ``held`` is None where the lake has no statistics of the mast's month."""
+    """What a report is about. ``held`` is None where the lake has no statistics of the mast's period."""
 
     reader: LakeReader
     gateway: str
-    month: Month
+    period: Period
     mast: Mast
-    held: MonthView | None
+    held: PeriodView | None
 
     @property
-    def view(self) -> MonthView:
-        """The month's statistics. Raises Missing."""
+    def view(self) -> PeriodView:
+        """The period's statistics. Raises Missing."""
         if self.held is None:
-            raise Missing("The lake has no statistics of this mast in this month.")
+            raise Missing("The lake has no statistics of this mast in this period.")
         return self.held
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        """Calibration records that were in force in the month. Raises Missing, LakeError."""
-        return figures.calibrations(self.reader, self.gateway, self.month)
+        """Calibration records that were in force in the period. Raises Missing, LakeError."""
+        return figures.calibrations(self.reader, self.gateway, self.period)
 
 
 def instruments(report: Report) -> Parts:
@@ -57,17 +57,17 @@ def instruments(report: Report) -> Parts:
          number(row["height_m"], 1), number(row["boom_deg"], 0), row["pair"] or "")
         for row in newest.values()
     ]  # fmt: skip
-    local = report.month.local
+    local = report.period.local
     calibrated = [
         (row["channel"], row["cal"] or "", number(row["slope"], 5), number(row["offset"], 4),
          ", ".join(str(row[each]) for each in ("certificate", "lab") if row[each]),
          row["calibrated"] or "", row["expires"] or "",
          "; ".join(f"{local(begin) or '…'} – {local(end) or '…'}" for begin, end in row["periods"]
-                   if begin or end) or "all month")
+                   if begin or end) or "throughout")
         for row in report.records
     ]  # fmt: skip
     if not rows:
-        raise Missing("The table channels has no record of this mast that was in force in this month.")
+        raise Missing("The table channels has no record of this mast that was in force in this period.")
     return [
         table(("channel", "*unit", "*model", "*serial", "height, m", "boom, °", "*twin"), rows),
         tag("h3", "Calibration in force"),
@@ -105,7 +105,7 @@ def means(report: Report) -> Parts:
     view = report.view
     rows = [
         (row["channel"], row["unit"] or "", number(row["mean"]), number(row["sd"]), number(row["lowest"]),
-         number(row["highest"]), report.month.local(row["highest_at"]), number(row["sum"], 1))
+         number(row["highest"]), report.period.local(row["highest_at"]), number(row["sum"], 1))
         for row in figures.means(view).dicts()
     ]  # fmt: skip
     try:
@@ -128,12 +128,12 @@ def wind(report: Report) -> Parts:
     view = report.view
     cup = view.view.cup
     if cup is None:
-        raise Missing("This mast has no cups in this month.")
+        raise Missing("This mast has no cups in this period.")
     rows = [
         (row["channel"], number(row["height_m"], 1), number(row["mean"]), number(row["weibull_a_mps"]),
          number(row["weibull_k"], 3), number(row["power_density"], 0), percent(row["turbulence"]),
-         number(row["gust"]), report.month.local(row["gust_at"]), number(row["highest"]),
-         report.month.local(row["highest_at"]))
+         number(row["gust"]), report.period.local(row["gust_at"]), number(row["highest"]),
+         report.period.local(row["highest_at"]))
         for row in figures.wind(view).dicts()
     ]  # fmt: skip
     head = ("channel", "height, m", "mean, m/s", "A, m/s", "k", "power, W/m²", "TI, %", "gust, m/s", "*at",
@@ -220,7 +220,7 @@ def sun(report: Report) -> Parts:
     view = report.view
     rows = insolation(view.view).dicts()
     if not rows:
-        raise Missing("The table mast has no insolation of this mast in this month.")
+        raise Missing("The table mast has no insolation of this mast in this period.")
     total = sum(row["insolation_wh_m2"] for row in rows) / 1000
     found = sum(row["intervals"] for row in rows)
     words = (
@@ -247,7 +247,7 @@ def pairs(report: Report) -> Parts:
 
 def flagged(report: Report) -> Parts:
     """What is not valid, by reason, and when."""
-    local, view = report.month.local, report.view
+    local, view = report.period.local, report.view
     parts: list[ET.Element] = []
     gaps = figures.gaps(view)
     rows = [(row["channel"] or "the whole mast", local(row["begin_at"]), local(row["end_at"]),
@@ -258,7 +258,7 @@ def flagged(report: Report) -> Parts:
     ]
     parts.append(tag("h3", "Flagged readings by reason"))
     try:
-        found = figures.flagged(report.reader, report.gateway, report.month, view.view.span.interval_s)
+        found = figures.flagged(report.reader, report.gateway, report.period, view.view.span.interval_s)
     except Missing as error:
         return [*parts, tag("p", str(error), class_="missing")]
     counted = sum(row["suspect"] + row["fail"] for row in figures.recovery(view).dicts())
@@ -305,17 +305,17 @@ def _listed(head: Sequence[str], rows: Sequence[Sequence[str]], whole: Frame) ->
 
 def runs(report: Report) -> Parts:
     """The gateway's starts, and what was lost."""
-    local = report.month.local
+    local = report.period.local
     rows = [
         (row["run"], row["state"] or "", local(row["begin_at"]), local(row["end_at"]),
          ", ".join(f"{each['key']} {each['value']:,}" for each in row["drops"] or ()) or "none",
          number(row["outbox_records"], 0))
-        for row in figures.runs(report.reader, report.gateway, report.month)
+        for row in figures.runs(report.reader, report.gateway, report.period)
     ]  # fmt: skip
     parts = [
         table(("run", "*state", "*started", "*ended", "*announced drops", "in the outbox"), rows)
         if rows
-        else tag("p", "No run of this mast reaches into the month.")
+        else tag("p", "No run of this mast reaches into the period.")
     ]
     try:
         lost = figures.losses(report.reader, report.gateway).dicts()
@@ -333,12 +333,12 @@ def runs(report: Report) -> Parts:
 
 
 def alerts(report: Report) -> Parts:
-    """Alerts that stood in the month."""
-    local = report.month.local
+    """Alerts that stood in the period."""
+    local = report.period.local
     rows = [
         (row["rule"], row["severity"] or "", row["channel"] or "the gateway", local(row["begin_at"]),
          local(row["end_at"]) or "stands", number(row["value"]), row["detail"] or "")
-        for row in figures.alerts(report.reader, report.gateway, report.month).dicts()
+        for row in figures.alerts(report.reader, report.gateway, report.period).dicts()
     ]  # fmt: skip
     if not rows:
         return [tag("p", "None.")]
@@ -350,14 +350,14 @@ def cleaning(report: Report) -> Parts:
     if report.reader.version("cleaning") < 0:
         # A lake without marks lacks nothing.
         return [tag("p", "Nothing is marked in this lake.")]
-    local, view = report.month.local, report.view
+    local, view = report.period.local, report.view
     rows = [
         (row["channel"].replace(WHOLE_MAST, "the whole mast"), local(row["begin_at"]),
          local(row["end_at"]) or "no end", row["reason"], row["author"], f"{row['intervals']:,}")
         for row in figures.cleaning(report.reader, view).dicts()
     ]  # fmt: skip
     if not rows:
-        return [tag("p", "Nothing of this month is marked.")]
+        return [tag("p", "Nothing of this period is marked.")]
     means = [
         (row["channel"], number(row["with_marked"], 3), number(row["without"], 3), f"{row['intervals']:,}",
          f"{row['marked']:,}")
@@ -389,35 +389,37 @@ _HALF_A_DAY_MS: Final = 14 * 3_600_000
 
 
 def read_report(
-    reader: LakeReader, gateway: str, asked: Month, *, now_ms: int, interval_s: int | None = None
+    reader: LakeReader, gateway: str, asked: Period, *, now_ms: int, interval_s: int | None = None
 ) -> Report:
-    """What the lake has of a mast's month in the site's time. Raises CloudError for an unknown mast."""
+    """What the lake has of a mast's period in the site's time. Raises CloudError for an unknown mast."""
     missing: list[str] = []
     site = read_site(reader, gateway, asked.end_ms + _HALF_A_DAY_MS, missing)
-    month = Month(asked.year, asked.month, int(site.get("utc_offset_min") or 0))
+    period = replace(asked, offset_min=int(site.get("utc_offset_min") or 0))
     try:
-        mast = read_mast(reader, gateway, month.begin_ms, month.end_ms, most=MOST_CHANNELS)
+        mast = read_mast(reader, gateway, period.begin_ms, period.end_ms, most=MOST_CHANNELS)
     except CloudError as error:
         mast = Mast(gateway, (), (), 0, 0, site, (str(error), *missing))
     if not mast.channels:
         check_known(reader, gateway)
-        return Report(reader, gateway, month, mast, None)
+        return Report(reader, gateway, period, mast, None)
     lengths = mast.intervals_s
     if interval_s is not None and interval_s not in lengths:
         there = ", ".join(str(each) for each in lengths)
-        raise CloudError(f"--interval {interval_s}: the month's statistics have intervals of {there} seconds")
+        raise CloudError(
+            f"--interval {interval_s}: the period's statistics have intervals of {there} seconds"
+        )
     chosen = interval_s or (600 if 600 in lengths else lengths[0])
     channel = mast.named(None) or mast.channels[0]
     view = View(
-        mast, reader, Span(gateway, chosen, month.begin_ms, month.end_ms, channels=mast.chosen), channel
+        mast, reader, Span(gateway, chosen, period.begin_ms, period.end_ms, channels=mast.chosen), channel
     )
     (newest,) = view.held.read("SELECT epoch_ms(max(interval_start)) FROM statistics WHERE version > 0").rows[
         0
     ]
     if newest is None:
-        return Report(reader, gateway, month, mast, None)
-    until = month.end_ms if now_ms >= month.end_ms else min(month.end_ms, newest + 1000 * chosen)
-    return Report(reader, gateway, month, mast, MonthView(view, month, until))
+        return Report(reader, gateway, period, mast, None)
+    until = period.end_ms if now_ms >= period.end_ms else min(period.end_ms, newest + 1000 * chosen)
+    return Report(reader, gateway, period, mast, PeriodView(view, period, until))
 
 
 def write_page(report: Report, *, now_ms: int, version: str) -> str:
@@ -430,9 +432,9 @@ def write_page(report: Report, *, now_ms: int, version: str) -> str:
             found = [tag("p", str(error), class_="missing")]
         parts.append(tag("section", tag("h2", title), *found))
     name = report.mast.site.get("name") or report.gateway
-    made = f"Made {report.month.local(now_ms)} {report.month.offset} by fieldgate {version}."
+    made = f"Made {report.period.local(now_ms)} {report.period.offset} by fieldgate {version}."
     return document(
-        f"{name}, {report.month.title}",
+        f"{name}, {report.period.title}",
         _STYLE.read_text(),
         tag(
             "main",
@@ -450,14 +452,16 @@ def _missing(report: Report) -> list[str]:
     if not report.mast.site:
         found.append("The table sites has no site of this mast: times are UTC.")
     if report.held is None:
-        found.append("The lake has no statistics of this mast in this month.")
-    elif report.held.until_ms < report.month.end_ms:
-        found.append(f"The month isn't over: this is until {report.month.local(report.held.until_ms)}.")
+        found.append("The lake has no statistics of this mast in this period.")
+    elif report.held.until_ms < report.period.end_ms:
+        found.append(
+            f"The {report.period.unit} isn't over: this is until {report.period.local(report.held.until_ms)}."
+        )
     return list(dict.fromkeys(found))
 
 
 def _head(report: Report) -> ET.Element:
-    site, month = report.mast.site, report.month
+    site, period = report.mast.site, report.period
     place = ""
     if site.get("latitude") is not None and site.get("longitude") is not None:
         place = f"{site['latitude']:.5f}°, {site['longitude']:.5f}°"
@@ -466,14 +470,14 @@ def _head(report: Report) -> ET.Element:
         "Owner": site.get("owner"),
         "Position": place,
         "Elevation": site.get("elevation_m") is not None and f"{number(site['elevation_m'], 0)} m",
-        "Times": f"{month.offset}, the site's" if site.get("utc_offset_min") is not None else "UTC",
-        "From": month.local(month.begin_ms),
-        "To": month.local(month.end_ms),
+        "Times": f"{period.offset}, the site's" if site.get("utc_offset_min") is not None else "UTC",
+        "From": period.local(period.begin_ms),
+        "To": period.local(period.end_ms),
         "Intervals": report.held and f"{report.held.view.span.interval_s / 60:g} min, named by their start",
     }
     return tag(
         "header",
-        tag("h1", f"{site.get('name') or report.gateway}, {month.title}"),
+        tag("h1", f"{site.get('name') or report.gateway}, {period.title}"),
         tag(
             "dl",
             *(tag("div", tag("dt", key), tag("dd", str(value))) for key, value in facts.items() if value),
@@ -493,7 +497,7 @@ def _tiles(report: Report) -> ET.Element | None:
         found = next(row for row in figures.wind(view).dicts() if row["channel"] == cup.name)
         tiles += [
             ("mean wind", f"{number(found['mean'])} m/s", cup.name),
-            ("highest gust, 3 s", f"{number(found['gust'])} m/s", report.month.local(found["gust_at"])),
+            ("highest gust, 3 s", f"{number(found['gust'])} m/s", report.period.local(found["gust_at"])),
             ("power density", f"{number(found['power_density'], 0)} W/m²", cup.name),
             ("Weibull", f"A {number(found['weibull_a_mps'])}, k {number(found['weibull_k'])}", cup.name),
             ("turbulence", f"{percent(found['turbulence'])} %", "mean above 3 m/s"),

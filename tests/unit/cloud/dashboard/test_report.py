@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cloud.dashboard.report import figures
-from cloud.dashboard.report.figures import HELD, Month, intervals_in
+from cloud.dashboard.report.figures import HELD, Period, intervals_in
 from cloud.dashboard.report.markup import number, percent
 from cloud.dashboard.report.page import SECTIONS, Report, read_report, write_page
 from cloud.errors import CloudError
@@ -30,7 +30,7 @@ LATER_MS: Final = NOW_MS + 30 * 86_400_000
 CUP: Final = "cup-50m-a.wind_speed"
 TWIN: Final = "cup-50m-b.wind_speed"
 VANE: Final = "vane-48m.wind_direction"
-NOVEMBER: Final = Month.read("2026-11")
+NOVEMBER: Final = Period.read("2026-11")
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +49,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def report_of(lake: Path, mast: str = "mast-03", month: Month = NOVEMBER, now_ms: int = NOW_MS) -> Report:
+def report_of(lake: Path, mast: str = "mast-03", period: Period = NOVEMBER, now_ms: int = NOW_MS) -> Report:
     reader = reader_of(lake, columns=HELD)
-    return read_report(reader, mast, month, now_ms=now_ms)
+    return read_report(reader, mast, period, now_ms=now_ms)
 
 
-def page_of(lake: Path, mast: str = "mast-03", month: Month = NOVEMBER, now_ms: int = NOW_MS) -> str:
-    return write_page(report_of(lake, mast, month, now_ms), now_ms=now_ms, version="1")
+def page_of(lake: Path, mast: str = "mast-03", period: Period = NOVEMBER, now_ms: int = NOW_MS) -> str:
+    return write_page(report_of(lake, mast, period, now_ms), now_ms=now_ms, version="1")
 
 
 def missing_of(page: str) -> list[str]:
@@ -67,28 +67,68 @@ def report(lake: Path) -> Report:
     return report_of(lake)
 
 
-def rows_of(lake: Path, channel: str) -> Any:
-    """The channel's intervals of the site's November, by the site's time."""
+def rows_of(lake: Path, channel: str, month: str = "2026-11") -> Any:
+    """The channel's intervals of the site's November or of a month ('' for all), by the site's time."""
     rows = DeltaTable(str(lake / "statistics")).to_pandas()
     rows = rows[(rows.gateway == "mast-03") & (rows.channel == channel)].sort_values("interval_start")
     rows["local"] = rows.interval_start.dt.tz_localize(None) + timedelta(minutes=345)
-    return rows[rows.local.dt.strftime("%Y-%m") == "2026-11"]
+    return rows[rows.local.dt.strftime("%Y-%m").str.startswith(month)]
 
 
 def test_a_month_is_one_of_the_sites_time() -> None:
-    month = Month(2026, 11, 345)
+    month = replace(NOVEMBER, offset_min=345)
     assert month.begin_ms == datetime(2026, 10, 31, 18, 15, tzinfo=UTC).timestamp() * 1000
     assert month.local(month.begin_ms) == "2026-11-01 00:00"
     assert (month.days, month.title, month.offset) == (30, "November 2026", "UTC+05:45")
-    assert Month(2026, 12, -90).local(Month(2026, 12, -90).end_ms) == "2027-01-01 00:00"
-    assert Month(2026, 12, -90).offset == "UTC-01:30"
+    december = replace(Period.read("2026-12"), offset_min=-90)
+    assert december.local(december.end_ms) == "2027-01-01 00:00"
+    assert december.offset == "UTC-01:30"
     # 18:20 UTC is the first of ten minutes that begins in it.
     assert intervals_in(month.begin_ms, month.end_ms, 600) == 30 * 144
     assert intervals_in(month.begin_ms, month.begin_ms + 300_000, 600) == 0
     assert intervals_in(month.begin_ms, month.begin_ms + 300_001, 600) == 1
-    for text in ("2026-13", "2026-1", "soon", "0000-01"):
-        with pytest.raises(CloudError, match="is no month such as 2026-11"):
-            Month.read(text)
+    for text in ("2026-13", "2026-1", "soon", "0000-01", "2026-02-30", "2026-W54", "2026-W1", "2026-11-1"):
+        with pytest.raises(
+            CloudError, match="is no day, week or month such as 2026-11-30, 2026-W48 or 2026-11"
+        ):
+            Period.read(text)
+
+
+def test_days_and_weeks() -> None:
+    week, day = Period.read("2026-W53"), Period.read("2026-11-30")
+    assert (str(week), week.title, week.unit, week.days) == ("2026-W53", "week 53 of 2026", "week", 7)
+    assert (week.local(week.begin_ms), week.local(week.end_ms)) == ("2026-12-28 00:00", "2027-01-04 00:00")
+    assert (str(day), day.title, day.unit, day.days) == ("2026-11-30", "30 November 2026", "day", 1)
+    assert (day.local(day.begin_ms), day.local(day.end_ms)) == ("2026-11-30 00:00", "2026-12-01 00:00")
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "days"), [("2026-11-04", "2026-11-04", 1), ("2026-W44", "2026-10-26", 7)]
+)
+def test_a_day_and_a_week_as_pandas_finds_them(lake: Path, text: str, first: str, days: int) -> None:
+    """The week reaches from one month into the next; the lake begins within it."""
+    asked = report_of(lake, period=Period.read(text), now_ms=LATER_MS)
+    rows = rows_of(lake, CUP, "")
+    begin = datetime.fromisoformat(first)
+    rows = rows[(rows.local >= begin) & (rows.local < begin + timedelta(days=days))]
+    assert asked.view.due == 144 * days
+    found = {row["channel"]: row for row in figures.recovery(asked.view).dicts()}[CUP]
+    valid = rows[rows.avg.notna() & (rows.recovery >= 0.5)]
+    assert 0 < len(valid) <= 144 * days
+    assert found["valid"] == len(valid)
+    assert found["by_samples"] == pytest.approx(rows.recovery.sum() / (144 * days), rel=1e-12)
+    mean = next(row for row in figures.means(asked.view).dicts() if row["channel"] == CUP)
+    assert mean["mean"] == pytest.approx(valid.avg.mean(), rel=1e-12)
+    assert mean["sd"] == pytest.approx(valid.avg.std(), rel=1e-12)
+    by_day = {
+        row["day"]: row["recovery"] for row in figures.coverage(asked.view).dicts() if row["channel"] == CUP
+    }
+    sums = rows.groupby((rows.local.dt.normalize() - begin).dt.days + 1).recovery.sum() / 144
+    assert by_day == pytest.approx({each: sums.get(each, 0.0) for each in range(1, days + 1)}, rel=1e-12)
+    page = write_page(asked, now_ms=LATER_MS, version="1")
+    assert f"{asked.period.title}</h1>" in page
+    assert len(re.findall("<svg", page)) >= 7
+    assert re.findall("<h2>(.*?)</h2>", page) == list(SECTIONS)
 
 
 def test_recovery_by_intervals_and_by_samples(lake: Path, report: Report) -> None:
@@ -183,8 +223,8 @@ def test_sectors_hours_profile_and_pairs(lake: Path, report: Report) -> None:
 
 
 def test_flagged_periods_by_reason(lake: Path, report: Report) -> None:
-    found = figures.flagged(report.reader, "mast-03", report.month, 600).dicts()
-    local = report.month.local
+    found = figures.flagged(report.reader, "mast-03", report.period, 600).dicts()
+    local = report.period.local
     assert [(row["reason"], local(row["begin_at"]), local(row["end_at"]), row["readings"], row["worst"])
             for row in found] == [
         ("STUCK_VALUE", "2026-11-04 03:45", "2026-11-04 04:15", 30, 3),
@@ -256,9 +296,9 @@ def test_a_lake_without_mast_or_records_says_so_and_goes_on(lake: Path, tmp_path
 
 
 def test_a_month_without_data_and_a_mast_without(lake: Path) -> None:
-    page = page_of(lake, month=Month.read("2025-01"))
+    page = page_of(lake, period=Period.read("2025-01"))
     found = missing_of(page)
-    assert found[0] == "The lake has no statistics of this mast in this month."
+    assert found[0] == "The lake has no statistics of this mast in this period."
     assert "Plateau 1, January 2025" in page
     assert re.findall("<h2>(.*?)</h2>", page) == list(SECTIONS)
     with pytest.raises(
@@ -289,6 +329,7 @@ def test_the_command(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["-o", str(tmp_path / "no" / "r.html")], "No such file or directory"),
         (["--interval", "61", "-o", str(tmp_path / "r.html")], "have intervals of 600 seconds"),
         (["--lake", str(tmp_path / "none")], "no lake at"),
+        (["--month", "2026-11-30"], "--month 2026-11-30 is no month"),
     ):
         assert run([*asked, *wrong]) == 1
         error = capsys.readouterr().err
