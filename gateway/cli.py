@@ -83,7 +83,7 @@ COMMANDS: Final = {
     "dashboard": Command(
         "cloud.dashboard.command", "pages over the tables of a lake: fleet, masts, alerts", ("dashboard",)
     ),
-    "report": Command("cloud.dashboard.report.command", "a mast's day, week or month as HTML or PDF", ("report",)),
+    "report": Command("cloud.dashboard.report.command", "a day, week or month as HTML or PDF", ("report",)),
     "export": Command(
         "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
     ),

@@ -1,1 +1,1 @@
-"""A mast's day, week or month on paper: an HTML file or a PDF, of a lake's tables. Needs the extra ``report``."""
+"""A mast's day, week or month: an HTML file or a PDF, of a lake's tables. Needs the extra ``report``."""
