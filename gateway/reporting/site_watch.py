@@ -63,6 +63,7 @@ class SiteWatch:
             self._position, self._begun_s = site.position, None
             if self.moved_m is not None:
                 self._keep(None)
+                self._announce(self._event("site-back", entered=True))
         reading = self._located()
         if site.position is None or reading is None or reading is self._reading:
             return

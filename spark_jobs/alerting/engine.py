@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from spark_jobs.alerting.alarm import Alarm, Level, Observation, OpenAlert
+from spark_jobs.alerting.alarm import Alarm, Change, Level, Observation, OpenAlert
 from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, is_direction, level
 from spark_jobs.alerting.gateway_state import ChannelState, GatewayState, Sample, Silence, restore_silences
 from spark_jobs.alerting.rules import (
@@ -48,6 +48,7 @@ class IntervalRow(NamedTuple):
     ``measure`` is recovery, score over threshold, 1 of a gateway that there is twice, a figure of a report,
     or the days until a calibration expires. ``name`` is that of the figure, or the kind of an event;
     ``slope`` is the figure's change a day, None where it has no trend. ``detail`` describes an event.
+    ``arrived_us`` is when Kafka had what a gateway reports, however long before it was made.
     """
 
     gateway: str
@@ -60,6 +61,7 @@ class IntervalRow(NamedTuple):
     name: str | None = None
     slope: float | None = None
     detail: str = ""
+    arrived_us: int | None = None
 
 
 def judged(rule: OfTable, row: IntervalRow) -> Observation | None:
@@ -73,9 +75,12 @@ def judged(rule: OfTable, row: IntervalRow) -> Observation | None:
         case Cloned():
             found = level(value, 0.5, None, 0.5)
         case Event():
-            if row.name is None or not rule.names(row.name):
+            if rule.is_cleared_by(row.name or ""):
+                found = Level.NORMAL
+            elif rule.is_named(row.name or ""):
+                found = Level.VIOLATED
+            else:
                 return None
-            found = Level.NORMAL if row.name in rule.cleared_by else Level.VIOLATED
         case Health():
             if row.name != rule.field:
                 return None
@@ -240,20 +245,40 @@ class Engine:
         if seen is None:
             return
         gateway = self._gateway(row.gateway)
-        if (alarm := gateway.intervals.get(key)) is None:
+        alarm = gateway.intervals.get(key)
+        is_raised = alarm is not None and alarm.raised
+        # All channels' calibrations are looked at again and again: what is as it was is no change.
+        is_same = key not in gateway.opened and (seen.level is Level.VIOLATED) == is_raised
+        if isinstance(rule, Calibration) and is_same:
+            return
+        if alarm is None:
             alarm = gateway.intervals[key] = Alarm()
             gateway.resume(*key)
-        # An event that comes again has been evaluated; an interval's later version corrects it.
-        if row.start_us < alarm.last_us + isinstance(rule, Event):
-            return
-        self._changed.add(row.gateway)
-        seen.live = row.version <= 1 and now_us - row.start_us - row.length_us <= self._rules.max_age_us
-        changes = [alarm.step(seen, rule.hold_us)]
+        end_us = row.start_us + row.length_us if row.arrived_us is None else row.arrived_us
+        seen.live = row.version <= 1 and now_us - end_us <= self._rules.max_age_us
+        changes: list[Change | None]
         if isinstance(rule, Event) and not rule.cleared_by:
-            seen.level = Level.NORMAL
-            changes.append(alarm.step(seen, 0))
+            changes = self._of_itself(alarm, seen)
+        # An event that is announced again has been evaluated; an interval's later version corrects it.
+        elif row.start_us < alarm.last_us + isinstance(rule, Event):
+            return
+        else:
+            changes = [alarm.step(seen, rule.hold_us)]
+        self._changed.add(row.gateway)
         for change in filter(None, changes):
             yield AlertEvent(rule, row.gateway, row.channel, *change, row.about, row.detail)
+
+    @staticmethod
+    def _of_itself(alarm: Alarm, seen: Observation) -> list[Change | None]:
+        """Returns an alert that is over at once, wherever in time it is; none for one that was there."""
+        if alarm.covers(seen.time_us):
+            return []
+        last_us, alarm.last_us = alarm.last_us, -1
+        raised = alarm.step(seen, 0)
+        seen.level = Level.NORMAL
+        cleared = alarm.step(seen, 0)
+        alarm.last_us = max(last_us, alarm.last_us)
+        return [raised, cleared]
 
     # The wall clock ----------------------------------------------------------------------------------------
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, functions as F
 
 from spark_jobs.alerting.rules import REPORTED, Anomaly, Calibration, Cloned, Event, Health, Recovery, Rule
-from spark_jobs.platform.schemas import ANOMALIES, CHANNELS, EVENTS, HEALTH, PRESENCE, STATISTICS, Table
+from spark_jobs.platform.schemas import ANOMALIES, CHANNELS, EVENTS, HEALTH, PRESENCE, RUNS, STATISTICS, Table
 
 _START_US: Final = "unix_micros(interval_start) as start_us"
+# A clock that was ahead once would make all that follows older than it.
+_WHEN: Final = ("unix_micros(least(time, kafka_time)) as start_us", "unix_micros(kafka_time) as arrived_us")
 _OF_GATEWAY: Final = "cast(null as string) as channel"
 _DAY_S: Final = 86_400
 _TREND_DAYS: Final = 14
 _FEWEST: Final = 5
 """Reports that a trend is made of, at least."""
 _MOST_DETAIL: Final = 200
+_MOST_FIELDS: Final = 4000
+"""Characters of an event's fields of which a message can have some."""
 
 
 def _recovery(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
@@ -46,9 +50,19 @@ def _anomalies(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFra
 def _events(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
     """Events as their gateways announced them."""
     return changes.where("kind <> 'report'").selectExpr(
-        "gateway", _OF_GATEWAY, "unix_micros(time) as start_us", "1d as measure", "1 as version",
-        "kind as name", "fields as detail",
+        "gateway", _OF_GATEWAY, *_WHEN, "1d as measure", "1 as version",
+        "kind as name", f"if(length(fields) <= {_MOST_FIELDS}, fields, '{{}}') as detail",
     ).distinct()  # fmt: skip
+
+
+def _starts(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
+    """New runs, as events: what a run has announced is over, or the next one announces it again."""
+    begun = changes.where("_change_type = 'insert'") if "_change_type" in changes.columns else changes
+    at = "unix_micros(reported_at)"
+    return begun.where("reported_at is not null").selectExpr(
+        "gateway", _OF_GATEWAY, f"{at} as start_us", f"{at} as arrived_us", "1d as measure", "1 as version",
+        "'run-started' as name", "'{}' as detail",
+    )  # fmt: skip
 
 
 def _figures(reports: DataFrame) -> DataFrame:
@@ -56,14 +70,11 @@ def _figures(reports: DataFrame) -> DataFrame:
     whole = {name: sql for name, sql in REPORTED.items() if name != "recovery"}
     pairs = ", ".join(f"'{name}', {sql}" for name, sql in whole.items())
     of_gateway = reports.selectExpr(
-        "gateway",
-        _OF_GATEWAY,
-        "unix_micros(time) as start_us",
-        f"stack({len(whole)}, {pairs}) as (name, measure)",
+        "gateway", _OF_GATEWAY, *_WHEN, f"stack({len(whole)}, {pairs}) as (name, measure)"
     )
-    of_channels = reports.selectExpr(
-        "gateway", "unix_micros(time) as start_us", "explode(recovery) as (channel, measure)"
-    ).selectExpr("gateway", "channel", "start_us", "'recovery' as name", "measure")
+    of_channels = reports.selectExpr("gateway", *_WHEN, "explode(recovery) as (channel, measure)").selectExpr(
+        "gateway", "channel", "start_us", "arrived_us", "'recovery' as name", "measure"
+    )
     return of_gateway.union(of_channels).where("measure is not null")
 
 
@@ -93,9 +104,12 @@ def _as_they_are(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _described(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """An event's row with its fields as a text that a message can have."""
-    fields = ", ".join(f"{name} {given}" for name, given in json.loads(row["detail"]).items())
+    given = json.loads(row["detail"])
+    words = {name: each if isinstance(each, str) else json.dumps(each) for name, each in given.items()}
+    fields = ", ".join(f"{name} {each}" for name, each in words.items() if given[name] is not None)
     text = f"{row['name']}: {fields}" if fields else row["name"]
-    return {**row, "detail": "".join(each for each in text if each.isprintable())[:_MOST_DETAIL]}
+    printable = "".join(each if each.isprintable() else " " for each in text)
+    return {**row, "detail": printable[:_MOST_DETAIL]}
 
 
 class Feed(NamedTuple):
@@ -112,13 +126,13 @@ class Feed(NamedTuple):
     by_days: bool = False
 
 
-FEEDS: Final[Mapping[type[Rule], Feed]] = {
-    Recovery: Feed(STATISTICS, _recovery),
-    Anomaly: Feed(ANOMALIES, _anomalies),
-    Cloned: Feed(PRESENCE, _presence),
-    # An uplink may be away for hours, and people are to hear of it then too.
-    Event: Feed(EVENTS, _events, _DAY_S, _described),
-    Health: Feed(HEALTH, _health, _DAY_S),
-    Calibration: Feed(CHANNELS, _calibrations, _DAY_S, by_days=True),
-}
-"""By the kind of rule."""
+FEEDS: Final[Sequence[tuple[type[Rule], Feed]]] = (
+    (Recovery, Feed(STATISTICS, _recovery)),
+    (Anomaly, Feed(ANOMALIES, _anomalies)),
+    (Cloned, Feed(PRESENCE, _presence)),
+    (Event, Feed(EVENTS, _events, _DAY_S, _described)),
+    (Event, Feed(RUNS, _starts, _DAY_S)),
+    (Health, Feed(HEALTH, _health, _DAY_S)),
+    (Calibration, Feed(CHANNELS, _calibrations, _DAY_S, by_days=True)),
+)
+"""The kinds of rules, each with what it is evaluated on."""

@@ -29,7 +29,7 @@ FIELDS: Final = ("rule", "gateway", "channel", "value", "detail")
 """What a message may name in braces; ``detail`` is what an event says of itself."""
 REPORTED: Final = {
     "recovery": "recovery",
-    "outbox_share": "outbox_bytes / outbox_max_bytes",
+    "outbox_share": "outbox_bytes / nullif(outbox_max_bytes, 0)",
     "waiting": "cast(outbox_records as double)",
     "kafka_confirmed_ago_s": "kafka_confirmed_ago_s",
     "dropped": "cast(dropped as double)",
@@ -38,8 +38,9 @@ REPORTED: Final = {
     "throttled": "cast(throttled as double)",
     "cpu_celsius": "cpu_celsius",
     "load": "load",
-    "site_moved_m": "coalesce(site_moved_m, 0d)",
+    "site_moved_m": "if(daemon is null, coalesce(site_moved_m, 0d), null)",
     "troubles": "cast(size(troubles) as double)",
+    "parked": "cast(size(parked) as double)",
 }
 """What a rule on daily reports may be about, and how the table ``health`` has it; ``recovery`` by channel."""
 
@@ -286,24 +287,38 @@ class Cloned(HeldRule):
     kind: Literal["cloned"]
 
 
-class Event(Rule):
+def _no_command(value: object) -> None:
+    raise ValueError("can't be given: what it is about may be days old when it comes")
+
+
+class Reported(Rule):
+    """Rules on what gateways report, which comes late where their uplink was away: they send no command."""
+
+    command: Annotated[None, BeforeValidator(_no_command)] = None
+
+
+class Event(Reported):
     """Events of a gateway, named by their kind.
 
-    Those of ``cleared_by`` end the alert; where none are named it ends at once.
+    Those of ``cleared_by`` end the alert, ``run-started`` among them; where none are named it ends at once.
     """
 
     kind: Literal["event"]
-    event: Patterns
+    events: Patterns
     cleared_by: Annotated[tuple[str, ...], BeforeValidator(_patterns)] = ()
     message: Annotated[str, BeforeValidator(_message)] = "{gateway}: {detail}"
     hold_us: ClassVar = 0
 
-    def names(self, event: str) -> bool:
-        """Whether the rule is about events of this kind."""
-        return any(fnmatchcase(event, pattern) for pattern in (*self.event, *self.cleared_by))
+    def is_named(self, event: str) -> bool:
+        """Whether events of this kind raise the alert."""
+        return any(fnmatchcase(event, pattern) for pattern in self.events)
+
+    def is_cleared_by(self, event: str) -> bool:
+        """Whether events of this kind end the alert."""
+        return any(fnmatchcase(event, pattern) for pattern in self.cleared_by)
 
 
-class Health(Limited):
+class Health(Reported, Limited):
     """A figure of the daily reports beyond a limit, or on its way there.
 
     With ``within_us`` the alert is raised where the trend of two weeks reaches the limit in that time, and
@@ -315,7 +330,7 @@ class Health(Limited):
     within_us: Span | None = Field(None, validation_alias="within")
 
 
-class Calibration(Rule):
+class Calibration(Reported):
     """Calibrations that expire in fewer days; 0: those that have expired."""
 
     kind: Literal["calibration"]

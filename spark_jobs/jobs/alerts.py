@@ -162,6 +162,10 @@ class StateFiles:
             self._files.delete(f"{self._location}/{self._numbers.pop(0):020d}")
 
 
+_Read = tuple[type[Rule], list[IntervalRow], str, int]
+"""A kind of rules, the rows that are new for it, of which table, and the version that has them."""
+
+
 class AlertsJob(Job):
     """One run of the query; after a failure, make a new one."""
 
@@ -252,9 +256,10 @@ class AlertsJob(Job):
             self._reload_rules()
         if self._timers["twins"].due():
             self._read_twins()
-        events = self._read_tables() if self._timers["feeds"].due() else []
+        read = self._read_tables() if self._timers["feeds"].due() else []
         with self._lock:
             at_us = now_us()
+            events = self._take(read, at_us)
             if self._has_read_everything():
                 self._engine.caught_up = True
             events += self._engine.evaluate_silence(at_us)
@@ -265,9 +270,10 @@ class AlertsJob(Job):
 
     def finish(self) -> None:
         """All that is left after the last record."""
-        events = self._read_tables()
+        read = self._read_tables()
         with self._lock:
             at_us = now_us()
+            events = self._take(read, at_us)
             events += self._engine.end_late_passes(at_us, 0)
             self._deliver(self._records(events, at_us))
         self.write_table()
@@ -281,7 +287,7 @@ class AlertsJob(Job):
 
     def _follow_tables(self) -> None:
         """Follows the tables that rules are about, from now on: intervals closed before raise nothing."""
-        for kind, feed in FEEDS.items():
+        for kind, feed in FEEDS:
             table = feed.table
             if table.name not in self._versions and self._has_rules(kind):
                 location, there = self._settings.table(table.name), self._has(table)
@@ -293,25 +299,37 @@ class AlertsJob(Job):
     def _has(self, table: Table) -> bool:
         return bool(DeltaTable.isDeltaTable(self._spark, self._settings.table(table.name)))
 
-    def _read_tables(self) -> list[AlertEvent]:
-        events: list[AlertEvent] = []
+    def _read_tables(self) -> list[_Read]:
+        """The rows that are new in tables; one that can't be read holds back no other."""
+        found: list[_Read] = []
         interval_s, is_due = self._settings.interval_s, self._timers["days"].due()
-        for kind, feed in FEEDS.items():
+        for kind, feed in FEEDS:
+            name, location = feed.table.name, self._settings.table(feed.table.name)
             if not self._has_rules(kind) or not self._has(feed.table) or (feed.by_days and not is_due):
                 continue
-            location = self._settings.table(feed.table.name)
-            after = -1 if feed.by_days else self._versions[feed.table.name]
+            after = -1 if feed.by_days else self._versions[name]
 
             def shape(changes: DataFrame, feed: Feed = feed, location: str = location) -> DataFrame:
                 table = self._spark.read.format("delta").load(location)
                 return feed.rows(changes.where(self._own(F.col("gateway"))), table, interval_s)
 
-            changed, latest = rows_after(self._spark, location, after, shape)
+            try:
+                changed, latest = rows_after(self._spark, location, after, shape)
+            except (PySparkException, Py4JJavaError) as error:
+                reason = str(error).strip().partition("\n")[0][:300]
+                log.error("event=alerts.feed_failed table=%s after_version=%d %s", name, after, reason)
+                continue
             length_us = (feed.length_s or interval_s) * SECOND_US
             rows = [IntervalRow(**row, length_us=length_us) for row in map(feed.completed, changed)]
-            with self._lock:
-                events += self._engine.observe_intervals(kind, rows, now_us())
-                self._versions[feed.table.name] = latest
+            found.append((kind, rows, name, latest))
+        return found
+
+    def _take(self, read: Iterable[_Read], at_us: int) -> list[AlertEvent]:
+        """Evaluates rows of tables; what that leads to is stored with the versions, or neither is."""
+        events: list[AlertEvent] = []
+        for kind, rows, table, latest in read:
+            events += self._engine.observe_intervals(kind, rows, at_us)
+            self._versions[table] = latest
         return events
 
     def _read_twins(self) -> None:

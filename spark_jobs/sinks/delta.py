@@ -74,7 +74,8 @@ class FencedError(JobError):
 def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
     """Creates the table where there is none, and gives its location. Raises JobError if it lacks columns."""
     location = settings.table(table.name)
-    if DeltaTable.isDeltaTable(spark, location):
+    # A process that was killed while it made the table leaves a log without a commit.
+    if DeltaTable.isDeltaTable(spark, location) and latest_version(spark, location) >= 0:
         _refuse_other_columns(spark, location, table)
     else:
         # Two jobs that start at once may both make it.

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from cloud.wire.bounds import Count, Number, Seq
 from cloud.wire.fields import InvalidFields, convert, split_object, time_of
-from cloud.wire.reading_records import MAX_PAYLOAD_BYTES, GatewayId, RunId, Version
+from cloud.wire.reading_records import MAX_PAYLOAD_BYTES, ChannelId, GatewayId, RunId, Version
 from spark_jobs.platform.intervals import day_of
 from spark_jobs.platform.schemas import EVENTS, HEALTH
 from spark_jobs.transforms.dedupe import RECORD
@@ -104,7 +104,7 @@ _TYPES: Final[Mapping[str, Any]] = {
     "troubles": dict[str, str],
     "findings": list[_Finding],
     "parked": dict[str, Any],
-    "channels": dict[str, _ChannelCounts],
+    "channels": Annotated[dict[ChannelId, _ChannelCounts], Meta(max_length=1000)],
     "versions": _Machine,
 }
 """The fields of a report that ``health`` is made of."""

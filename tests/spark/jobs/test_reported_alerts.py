@@ -74,9 +74,9 @@ def give(spark: SparkSession, settings: Settings) -> Give:
     """Batches of the records job, each by one that has just been started."""
     given: list[int] = []
 
-    def batch(topic: str, *values: bytes) -> None:
+    def batch(topic: str, *values: bytes, kafka_s: int = 0) -> None:
         job = RecordsJob(spark, settings)
-        at_us = round(NOW.timestamp() * 1e6)
+        at_us = round(NOW.timestamp() * 1e6) + kafka_s * 1_000_000
         gateway = json.loads(values[0])["gateway"].encode()
         rows = kafka_frame(spark, values, first_offset=sum(given), topic=topic, kafka_us=at_us, key=gateway)
         given.append(len(values))
@@ -102,7 +102,13 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
         for day in range(11)
     ]  # fmt: skip
     give("gateway.events", *reports[:-1])
+    # Another mast's report without an outbox, and an event of a clock that is ten years ahead.
+    other, ahead = f"{gateway}-other", NOW + timedelta(days=3650)
     job = AlertsJob(spark, settings)
+    give(
+        "gateway.events", event(other, 1, "report", NOW, outbox_bytes=0, outbox_max_bytes=0, cpu_celsius=90.0)
+    )
+    give("gateway.events", event(other, 2, "site-moved", ahead, distance_m=900))
     give(
         "gateway.events",
         reports[-1],
@@ -140,6 +146,13 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
     raised_at = {(each.rule, each.channel): each.raised_at for each in first if each.state == "raised"}
     assert raised_at["calibration-expired", "vane.wind_speed"] == f"{today}T00:00:00.000Z"
 
+    of_other = found(provisioned, other)
+    assert sorted((each.rule, each.state) for each in of_other) == [
+        ("hot", "raised"),
+        ("mast-moved", "raised"),
+    ]
+    assert not any(each.historical for each in of_other)
+
     # Another job goes on with them: nothing is raised twice, and a new certificate ends what it ends.
     job = AlertsJob(spark, settings)
     give(
@@ -151,7 +164,10 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
         "gateway.channels",
         calibration(gateway, "vane.wind_speed", today + timedelta(days=700), 2, "77aa0011"),
     )
+    later = NOW + timedelta(seconds=1)
+    give("gateway.events", event(other, 3, "site-back", later), kafka_s=1)
     job.finish()
+    assert ("mast-moved", "cleared") in {(each.rule, each.state) for each in found(provisioned, other)}
     more = [each for each in found(provisioned, gateway) if each not in first]
     assert {(each.rule, each.channel, each.state) for each in more} == {
         ("mast-moved", None, "cleared"),

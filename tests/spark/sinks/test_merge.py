@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -146,3 +147,12 @@ def test_statistics_give_way_to_all_of_their_readings_and_to_nothing_less(
     late = [5, 6, 7, 8, 61]
     assert merged(late, latest + timedelta(microseconds=1)) == [(1, 3, 2.0), (2, 1, 61.0)]
     assert merged([1, 2, 3, 4], latest)[0] == (2, 4, 2.5)
+
+
+def test_a_table_that_a_kill_left_without_a_commit_is_made(spark: SparkSession, settings: Settings) -> None:
+    """Delta makes the folder of its log first; whoever is killed then leaves it empty."""
+    log = Path(settings.table(MAST.name), "_delta_log")
+    (log / "_staged_commits").mkdir(parents=True)
+    place = ensure_table(spark, settings, MAST)
+    assert DeltaTable(place).version() == 0
+    assert ensure_table(spark, settings, MAST) == place

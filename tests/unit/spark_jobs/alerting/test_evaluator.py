@@ -18,6 +18,7 @@ from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.gateway_state import GatewayState, Sample
 from spark_jobs.alerting.notifications import Notifier, closing, command_id, merged_row
 from spark_jobs.alerting.rules import Anomaly, Calibration, Event, Health, Recovery, alert_id
+from spark_jobs.platform.errors import SettingsError
 from tests.support.rules import rules_of as rules
 
 S = 1_000_000
@@ -498,7 +499,7 @@ def event_row(at: float, name: str, detail: str = "") -> IntervalRow:
 
 def test_an_event_raises_and_another_clears() -> None:
     engine = Engine(
-        rules('[[rule]]\nname = "moved"\nkind = "event"\nevent = "site-moved"\ncleared_by = "site-back"\n')
+        rules('[[rule]]\nname = "moved"\nkind = "event"\nevents = "site-moved"\ncleared_by = "site-back"\n')
     )
 
     def take(*rows: IntervalRow, now_s: float = 100.0) -> list[AlertEvent]:
@@ -513,12 +514,42 @@ def test_an_event_raises_and_another_clears() -> None:
     assert take(event_row(20, "site-moved")) == []
     assert short(take(event_row(30, "site-back"))) == [("CLEARED", 10, 30, True)]
     assert take(moved, event_row(20, "site-moved"), event_row(30, "site-back")) == []
-    # After two days without an uplink it is history, and no command goes out.
+    # What is read again after two days is history; what comes only then, for want of an uplink, is not.
     assert short(take(event_row(40, "site-moved"), now_s=2 * DAY)) == [("RAISED", 40, 40, False)]
+    assert take(event_row(45, "site-back"), now_s=2 * DAY)
+    late = event_row(50, "site-moved")._replace(arrived_us=T0 + 2 * DAY * S)
+    assert short(take(late, now_s=2 * DAY + 60)) == [("RAISED", 50, 50, True)]
+
+
+def test_a_pattern_of_what_clears_an_event() -> None:
+    text = '[[rule]]\nname = "weak"\nkind = "event"\nevents = "under-voltage"\n'
+    text += 'cleared_by = ["under-voltage-*", "run-*"]\n'
+    engine = Engine(rules(text))
+
+    def take(at: float, name: str) -> list[str]:
+        return [
+            each[0] for each in short(engine.observe_intervals(Event, [event_row(at, name)], T0 + 60 * S))
+        ]
+
+    assert take(1, "under-voltage-over") == []
+    assert take(2, "under-voltage") == ["RAISED"]
+    assert take(3, "under-voltage-over") == ["CLEARED"]
+    assert take(4, "under-voltage") == ["RAISED"]
+    assert take(5, "run-started") == ["CLEARED"]
+
+
+@pytest.mark.parametrize("kind", ["event", "health", "calibration"])
+def test_what_gateways_report_sends_no_command(kind: str) -> None:
+    more = {"event": 'events = "x"', "health": 'field = "load"\nabove = 1.0', "calibration": "days = 3"}[kind]
+    text = (
+        f'[[rule]]\nname = "r"\nkind = "{kind}"\n{more}\n[rule.command]\naction = "stop"\ntarget = "heater"\n'
+    )
+    with pytest.raises(SettingsError, match="command: can't be given: what it is about may be days old"):
+        rules(text)
 
 
 def test_an_event_that_nothing_clears_is_an_alert_of_its_own_each_time() -> None:
-    text = '[[rule]]\nname = "lost"\nkind = "event"\nevent = ["dropped", "broker-*"]\n'
+    text = '[[rule]]\nname = "lost"\nkind = "event"\nevents = ["dropped", "broker-*"]\n'
     engine = Engine(rules(text))
     rows = [event_row(1, "dropped"), event_row(2, "broker-dropped"), event_row(2, "released")]
     events = engine.observe_intervals(Event, rows, T0 + 3 * S)
@@ -528,6 +559,13 @@ def test_an_event_that_nothing_clears_is_an_alert_of_its_own_each_time() -> None
     kept.restore(stored(engine))
     assert engine.observe_intervals(Event, rows, T0 + 3 * S) == []
     assert kept.observe_intervals(Event, rows, T0 + 3 * S) == []
+    # The backlog of an outage comes beside what is new.
+    late = [event_row(0.5, "dropped"), event_row(1.5, "dropped"), event_row(4, "dropped")]
+    for each in (engine, kept):
+        found = short(each.observe_intervals(Event, late, T0 + 5 * S))
+        assert [(name, at) for name, at, _, _ in found] == [
+            (name, at) for at in (0.5, 1.5, 4) for name in ("RAISED", "CLEARED")
+        ]
 
 
 def figure(
@@ -576,6 +614,9 @@ def test_a_figure_that_gets_to_its_limit() -> None:
     # Beyond it already, with no trend, and still while it falls.
     assert take(figure(4, "outbox_share", 0.95)) == [("full", 0.0, True)]
     assert take(figure(5, "outbox_share", 0.91, -0.1)) == []
+    rows = [figure(6, "outbox_share", 0.1)]
+    [cleared], _ = Notifier().records(engine.observe_intervals(Health, rows, rows[0].start_us + S), T0)
+    assert cleared.detail == "over: mast-07: full"
 
 
 def test_recovery_of_a_day_by_channel() -> None:
@@ -609,6 +650,12 @@ def test_a_calibration_before_and_after_its_end() -> None:
         ("cal-0", "CLEARED", 91 * DAY), ("cal-30", "CLEARED", 61 * DAY), ("cal-90", "CLEARED", DAY)
     ]  # fmt: skip
     assert on(93, float("inf")) == []
+    # What is well takes no place in the state, nor does it change it.
+    engine.to_state()
+    rows = [IntervalRow("mast-07", f"c{n}.wind_speed", T0, DAY * S, 500, 1) for n in range(9)]
+    assert engine.observe_intervals(Calibration, rows, T0) == []
+    assert engine.to_state(0).keys() <= {"mast-07"}
+    assert len(json.loads(json.dumps(stored(engine)))["mast-07"][6]) == 3
 
 
 # Open alerts and a state that is lost ----------------------------------------------------------------------
