@@ -75,7 +75,7 @@ _COLUMNS: Final = (
      "lost"), ("report_s", "report"), ("calibration", "calibration"),
 )  # fmt: skip
 _MAY_LACK: Final = {"report_s": "reported_at", "calibration": "expires"}
-"""Columns that are there once a mast has that: an older lake knows neither."""
+"""Columns that are there once a mast has that: an older lake has neither."""
 _RENEWED_EVERY: Final = 10
 """Ticks of a second: all masts' rows are sent each time."""
 _PERCENT: Final = """<q-td :props="props"><template v-if="props.value != null"><span class="bar"><i

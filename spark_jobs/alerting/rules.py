@@ -26,7 +26,7 @@ from cloud.wire.command_records import NAME
 from spark_jobs.platform.errors import SettingsError
 
 FIELDS: Final = ("rule", "gateway", "channel", "value", "detail")
-"""What a message may name in braces; ``detail`` is what an event says of itself."""
+"""What a message may name in braces; ``detail`` is an event with its fields."""
 REPORTED: Final = {
     "recovery": "recovery",
     "outbox_share": "outbox_bytes / nullif(outbox_max_bytes, 0)",
