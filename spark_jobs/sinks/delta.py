@@ -67,6 +67,10 @@ def retried(step: Callable[[], _T], what: str, sleep: Callable[[float], None] = 
     return step()
 
 
+_MAKING_S: Final = 30.0
+"""Whoever makes a table at this moment has made it by then."""
+
+
 class FencedError(JobError):
     """Another process writes the table in the place of this one."""
 
@@ -74,13 +78,30 @@ class FencedError(JobError):
 def ensure_table(spark: SparkSession, settings: Settings, table: Table) -> str:
     """Creates the table where there is none, and gives its location. Raises JobError if it lacks columns."""
     location = settings.table(table.name)
-    # A process that was killed while it made the table leaves a log without a commit.
-    if DeltaTable.isDeltaTable(spark, location) and latest_version(spark, location) >= 0:
+    if _is_whole(spark, location):
         _refuse_other_columns(spark, location, table)
     else:
         # Two jobs that start at once may both make it.
         retried(lambda: create_table(spark, location, table), f"create-{table.name}")
     return location
+
+
+def _is_whole(spark: SparkSession, location: str) -> bool:
+    """Whether there is a table; of one that a killed process had begun to make nothing is left.
+
+    Delta makes no table where there is the folder of a log without a commit.
+    """
+    files, folder = Files(spark), f"{location}/_delta_log"
+    deadline_s = time.monotonic() + _MAKING_S
+    while not DeltaTable.isDeltaTable(spark, location):
+        if not files.exists(folder):
+            return False
+        if time.monotonic() >= deadline_s:
+            log.warning("event=delta.half_made table=%s is made anew", location)
+            files.delete(folder)
+            return False
+        time.sleep(_MAKING_S / 100)
+    return True
 
 
 def create_table(spark: SparkSession, location: str, table: Table) -> None:

@@ -18,6 +18,7 @@ from spark_jobs.platform.errors import JobError
 from spark_jobs.platform.frames import computed, rows_frame
 from spark_jobs.platform.schemas import MAST, PRESENCE, STATISTICS
 from spark_jobs.platform.settings import Settings
+from spark_jobs.sinks import delta
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed, starts_of
 from spark_jobs.sinks.records import RecordSink
@@ -149,10 +150,13 @@ def test_statistics_give_way_to_all_of_their_readings_and_to_nothing_less(
     assert merged([1, 2, 3, 4], latest)[0] == (2, 4, 2.5)
 
 
-def test_a_table_that_a_kill_left_without_a_commit_is_made(spark: SparkSession, settings: Settings) -> None:
+def test_a_table_that_a_kill_left_without_a_commit_is_made(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Delta makes the folder of its log first; whoever is killed then leaves it empty."""
     log = Path(settings.table(MAST.name), "_delta_log")
     (log / "_staged_commits").mkdir(parents=True)
+    monkeypatch.setattr(delta, "_MAKING_S", 0.5)
     place = ensure_table(spark, settings, MAST)
     assert DeltaTable(place).version() == 0
     assert ensure_table(spark, settings, MAST) == place
