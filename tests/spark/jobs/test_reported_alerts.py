@@ -30,7 +30,6 @@ from tests.support.servers import eventually, unique_name
 
 __all__ = ["mails"]
 
-NOW = datetime.now(UTC)
 Give = Callable[..., None]
 
 
@@ -54,10 +53,11 @@ def calibration(
     gateway: str, channel: str, expires: date | None, revision: int = 1, cal: str = "5d1c0a7e"
 ) -> bytes:
     sensor, _, quantity = channel.partition(".")
+    begin_us = round(datetime.now(UTC).timestamp() * 1e6) - 86_400_000_000
     return encode_channel(
         ChannelRecord(
             gateway=gateway, sensor=sensor, quantity=quantity, cal=cal, revision=revision, in_force=True,
-            periods=(Period(round(NOW.timestamp() * 1e6) - 86_400_000_000 + revision),), unit="m/s",
+            periods=(Period(begin_us + revision),), unit="m/s",
             driver="hall-anemometer", interval_s=1.0, range=(0.0, 75.0), kind="linear", raw_unit="Hz",
             slope=0.765, offset=0.35, expires=expires,
         )
@@ -74,9 +74,9 @@ def give(spark: SparkSession, settings: Settings) -> Give:
     """Batches of the records job, each by one that has just been started."""
     given: list[int] = []
 
-    def batch(topic: str, *values: bytes, kafka_s: int = 0) -> None:
+    def batch(topic: str, *values: bytes) -> None:
         job = RecordsJob(spark, settings)
-        at_us = round(NOW.timestamp() * 1e6) + kafka_s * 1_000_000
+        at_us = round(datetime.now(UTC).timestamp() * 1e6)
         gateway = json.loads(values[0])["gateway"].encode()
         rows = kafka_frame(spark, values, first_offset=sum(given), topic=topic, kafka_us=at_us, key=gateway)
         given.append(len(values))
@@ -92,10 +92,11 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
     spark: SparkSession, settings: Settings, provisioned: str, gateway: str, give: Give
 ) -> None:
     settings = replace(settings, bootstrap_servers=provisioned)
-    today = NOW.date()
+    now = datetime.now(UTC)
+    today = now.date()
     reports = [
         event(
-            gateway, 100 + day, "report", NOW - timedelta(days=10 - day, minutes=1),
+            gateway, 100 + day, "report", now - timedelta(days=10 - day, minutes=1),
             outbox_bytes=300 + 50 * day, outbox_max_bytes=1000, disk_free_bytes=5_000_000_000,
             cpu_celsius=41.5, channels={"cup.wind_speed": {"recovery": 0.5 if day == 10 else 1.0}},
         )
@@ -103,19 +104,19 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
     ]  # fmt: skip
     give("gateway.events", *reports[:-1])
     # Another mast's report without an outbox, and an event of a clock that is ten years ahead.
-    other, ahead = f"{gateway}-other", NOW + timedelta(days=3650)
+    other, ahead = f"{gateway}-other", now + timedelta(days=3650)
     job = AlertsJob(spark, settings)
     give(
-        "gateway.events", event(other, 1, "report", NOW, outbox_bytes=0, outbox_max_bytes=0, cpu_celsius=90.0)
+        "gateway.events", event(other, 1, "report", now, outbox_bytes=0, outbox_max_bytes=0, cpu_celsius=90.0)
     )
     give("gateway.events", event(other, 2, "site-moved", ahead, distance_m=900))
     give(
         "gateway.events",
         reports[-1],
-        event(gateway, 1, "site-moved", NOW - timedelta(seconds=30), distance_m=1210, latitude=54.5),
-        event(gateway, 2, "under-voltage", NOW - timedelta(hours=3), times=1),
-        event(gateway, 3, "under-voltage-over", NOW - timedelta(hours=2), lasted_s=3600),
-        event(gateway, 4, "reloaded", NOW),
+        event(gateway, 1, "site-moved", now - timedelta(seconds=30), distance_m=1210, latitude=54.5),
+        event(gateway, 2, "under-voltage", now - timedelta(hours=3), times=1),
+        event(gateway, 3, "under-voltage-over", now - timedelta(hours=2), lasted_s=3600),
+        event(gateway, 4, "reloaded", now),
     )
     give(
         "gateway.channels",
@@ -157,15 +158,15 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
     job = AlertsJob(spark, settings)
     give(
         "gateway.events",
-        event(gateway, 1, "site-moved", NOW - timedelta(seconds=30), distance_m=1210, latitude=54.5),
+        event(gateway, 1, "site-moved", now - timedelta(seconds=30), distance_m=1210, latitude=54.5),
     )
-    give("gateway.events", event(gateway, 5, "site-back", NOW, distance_m=3))
+    give("gateway.events", event(gateway, 5, "site-back", now, distance_m=3))
     give(
         "gateway.channels",
         calibration(gateway, "vane.wind_speed", today + timedelta(days=700), 2, "77aa0011"),
     )
-    later = NOW + timedelta(seconds=1)
-    give("gateway.events", event(other, 3, "site-back", later), kafka_s=1)
+    later = datetime.now(UTC)
+    give("gateway.events", event(other, 3, "site-back", later))
     job.finish()
     assert ("mast-moved", "cleared") in {(each.rule, each.state) for each in found(provisioned, other)}
     more = [each for each in found(provisioned, gateway) if each not in first]
