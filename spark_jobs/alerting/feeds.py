@@ -58,9 +58,10 @@ def _events(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
 def _starts(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
     """New runs, as events: what a run has announced is over, or the next one announces it again."""
     begun = changes.where("_change_type = 'insert'") if "_change_type" in changes.columns else changes
-    at = "unix_micros(reported_at)"
+    # The record may reach Kafka long after what the run has announced.
     return begun.where("reported_at is not null").selectExpr(
-        "gateway", _OF_GATEWAY, f"{at} as start_us", f"{at} as arrived_us", "1d as measure", "1 as version",
+        "gateway", _OF_GATEWAY, "unix_micros(least(started, reported_at)) as start_us",
+        "unix_micros(reported_at) as arrived_us", "1d as measure", "1 as version",
         "'run-started' as name", "'{}' as detail",
     )  # fmt: skip
 

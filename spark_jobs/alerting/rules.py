@@ -321,8 +321,8 @@ class Event(Reported):
 class Health(Reported, Limited):
     """A figure of the daily reports beyond a limit, or on its way there.
 
-    With ``within_us`` the alert is raised where the trend of two weeks reaches the limit in that time, and
-    its value is the days that are left.
+    The alert is raised where the trend of two weeks reaches the limit within ``within_us``, if that is given;
+    its value is the days that are left then.
     """
 
     kind: Literal["health"]

@@ -51,7 +51,7 @@ class RecordSink:
             try:
                 after = self.kind.fold(before, row)
             except InvalidFields as problem:
-                # In place: of a refused event no other table has a row.
+                # The row itself is changed: of a refused event no other table has a row.
                 row["reason"] = problem.reason
                 refused.append(row)
                 continue

@@ -154,6 +154,24 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
     ]
     assert not any(each.historical for each in of_other)
 
+    # A new run ends what the one before it announced, and not what it has announced itself by then.
+    def started(run: str, at: datetime) -> bytes:
+        fields = {"v": 1, "gateway": gateway, "run": run, "state": "running", "revision": 1, "last_seq": {}}
+        times = {"started": format_time(round(at.timestamp() * 1e6)), "in_flight": 0, "outbox_records": 0}
+        return json.dumps({**fields, **times, "previous_run": None, "boot": "b", "dropped": []}).encode()
+
+    def weak() -> list[str]:
+        return sorted(each.state for each in found(provisioned, gateway) if each.rule == "weak-supply")
+
+    give("gateway.events", event(gateway, 6, "under-voltage", now - timedelta(seconds=20), times=1))
+    give("gateway.runs", started("r1", now - timedelta(seconds=60)))
+    job.finish()
+    assert weak() == ["cleared", "raised", "raised"]
+    give("gateway.runs", started("r2", now - timedelta(seconds=10)))
+    job.finish()
+    assert weak() == ["cleared", "cleared", "raised", "raised"]
+    first = found(provisioned, gateway)
+
     # Another job goes on with them: nothing is raised twice, and a new certificate ends what it ends.
     job = AlertsJob(spark, settings)
     give(
