@@ -46,7 +46,7 @@ class Mast:
 
     def fixes(
         self, north_m: float | None, seconds: float, every_s: int = 1, quality: int = GOOD
-    ) -> list[tuple[str, int]]:
+    ) -> list[tuple[str, int | None]]:
         """What is announced in a time of fixes so far north of 27.7, 85.5; None is no fix."""
         self.announced.clear()
         for _ in range(int(seconds)):
