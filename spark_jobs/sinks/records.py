@@ -29,15 +29,11 @@ class RecordSink:
         self.location = ensure_table(spark, settings, kind.table)
         self._schema = to_arrow_schema(kind.table.without("updated_at"))
 
-    def write(self, records: DataFrame) -> tuple[int, list[Row]]:
+    def merge(self, rows: list[Row]) -> tuple[int, list[Row]]:
         """Merges rows of the kind's schema; doing it again changes nothing.
 
-        Gives how many rows changed, and the records that were refused, with their reason.
+        Returns how many rows changed, and the records that were refused, with their reason.
         """
-        return self.merge(records.toArrow().to_pylist())
-
-    def merge(self, rows: list[Row]) -> tuple[int, list[Row]]:
-        """The same for rows in the driver's memory."""
         given = list(self.kind.made(rows))
         refused = [row for row in given if row["reason"] is not None]
         made = [row for row in given if row["reason"] is None]

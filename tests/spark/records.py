@@ -17,6 +17,8 @@ from cloud.wire.reading_records import Reading, encode_reading
 from spark_jobs.platform.schemas import READINGS, Table
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
+from spark_jobs.sinks.records import RecordSink
+from spark_jobs.transforms.records import record_rows
 from spark_jobs.transforms.validate import parse_batch
 
 START_US = 1_780_000_020_000_000
@@ -165,6 +167,11 @@ def append_rows(spark: SparkSession, settings: Settings, table: Table, rows: lis
     """A commit of a table, by delta-rs too, of rows with some of its columns."""
     location = ensure_table(spark, settings, table)
     write_deltalake(location, pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema)), mode="append")
+
+
+def merge_records(sink: RecordSink, records: DataFrame) -> tuple[int, list[dict[str, Any]]]:
+    """Kafka's records into the table of a kind, as ingest-records does."""
+    return sink.merge(record_rows(records, sink.kind).toArrow().to_pylist())
 
 
 def rows_of(settings: Settings, table: str) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.transforms.presence import arrivals, claimed, presence_rows, with_arrivals
-from spark_jobs.transforms.records import RUN_RECORDS, STATUS_RECORDS, record_rows
+from spark_jobs.transforms.records import RUN_RECORDS, STATUS_RECORDS
 from spark_jobs.transforms.seen import identity_ranges
 from tests.spark.jobs.test_records_job import run_record
 from tests.spark.records import (
@@ -37,6 +37,7 @@ from tests.spark.records import (
     append_rows,
     in_avro,
     kafka_frame,
+    merge_records,
     reading,
     rows_of,
 )
@@ -75,9 +76,7 @@ class Tables:
         append_rows(self._spark, self._settings, QUARANTINE, rows)
 
     def runs(self, at_s: int, *records: bytes) -> None:
-        self._runs.write(
-            record_rows(kafka_frame(self._spark, records, kafka_us=KAFKA_US + at_s * S), RUN_RECORDS)
-        )
+        merge_records(self._runs, kafka_frame(self._spark, records, kafka_us=KAFKA_US + at_s * S))
 
     def statuses(self, *reported_at: tuple[int, str, str]) -> None:
         frames = [
@@ -89,7 +88,7 @@ class Tables:
             )
             for at_s, state, run in reported_at
         ]
-        self._status.write(record_rows(reduce(DataFrame.union, frames), STATUS_RECORDS))
+        merge_records(self._status, reduce(DataFrame.union, frames))
 
 
 def test_the_table_follows_the_tables_it_is_made_of(spark: SparkSession, settings: Settings) -> None:

@@ -23,10 +23,18 @@ from spark_jobs.sinks.delta import ensure_table
 from spark_jobs.sinks.merge import merge_changed, starts_of
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.sinks.statistics import merge_statistics
-from spark_jobs.transforms.records import RUN_RECORDS, record_rows
+from spark_jobs.transforms.records import RUN_RECORDS
 from spark_jobs.transforms.statistics import begin_of, interval_statistics, missing_statistics
 from tests.spark.jobs.test_records_job import run_record
-from tests.spark.records import KAFKA_US, START_US, kafka_frame, reading, reading_table, rows_of
+from tests.spark.records import (
+    KAFKA_US,
+    START_US,
+    kafka_frame,
+    merge_records,
+    reading,
+    reading_table,
+    rows_of,
+)
 
 NOON = datetime(2026, 5, 28, 12, tzinfo=UTC)
 NUMBERS = pa.map_(pa.string(), pa.float64())
@@ -90,7 +98,7 @@ def test_runs_that_have_ended_are_not_written_again_with_those_that_go_on(
 
     def write(*records: bytes, day: int = 0) -> dict[str, tuple[str, int]]:
         at_us = KAFKA_US + day * 86_400_000_000
-        sink.write(record_rows(kafka_frame(spark, records, kafka_us=at_us), RUN_RECORDS))
+        merge_records(sink, kafka_frame(spark, records, kafka_us=at_us))
         rows = rows_of(settings, "runs")
         assert all((row["date"] is None) == (row["state"] == "running") for row in rows)
         assert len(rows) == len({row["run"] for row in rows})

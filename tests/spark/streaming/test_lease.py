@@ -33,8 +33,8 @@ from spark_jobs.sinks.readings import BatchCounts, IngestSink
 from spark_jobs.sinks.records import RecordSink
 from spark_jobs.streaming import lease as lease_module
 from spark_jobs.streaming.lease import EXPIRES_S, RENEW_S, Lease, LeaseTakenError
-from spark_jobs.transforms.records import STATUS_RECORDS, record_rows
-from tests.spark.records import encoded, identities, kafka_frame, reading, rows_of
+from spark_jobs.transforms.records import STATUS_RECORDS
+from tests.spark.records import encoded, identities, kafka_frame, merge_records, reading, rows_of
 
 Leases = Callable[..., Lease]
 
@@ -203,9 +203,8 @@ def test_records_are_fenced_too(spark: SparkSession, settings: Settings) -> None
 
     def write(number: int) -> int:
         record = encode_status(StatusRecord("mast-07", "online", f"run-{number}"))
-        rows = record_rows(kafka_frame(spark, [record]), STATUS_RECORDS)
         with writing_as(spark, location, "fieldgate-records", number):
-            return sink.write(rows)[0]
+            return merge_records(sink, kafka_frame(spark, [record]))[0]
 
     fence(spark, location, "fieldgate-records", 20)
     with pytest.raises(FencedError):
