@@ -229,6 +229,7 @@ class Reload:
         # Before the file is read: who comes later may have written it later.
         waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
         before, fresh = self._commanded, self.requested.is_set() or not all(each for _, each in waiting)
+        parts, known = self._gateway, self._gateway.in_force.error
         self.requested.clear()
         self._commanded = {} if fresh else dict(before)
         for _, each in waiting:
@@ -236,7 +237,7 @@ class Reload:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         changes = self.reload()
         if changes is not None:
-            parts, summary = self._gateway, changes.summary()
+            summary = changes.summary()
             self.announce_channels()
             log.info("event=daemon.reloaded changes=%s", json.dumps(summary))
             parts.inbox.announce(parts.runs.event("reloaded", **summary))
@@ -245,7 +246,12 @@ class Reload:
         else:
             self._commanded = before
         notify("READY=1")
-        error = self._gateway.in_force.error
+        error = parts.in_force.error
+        if error is not None and not fresh:
+            # A command was refused, not the file.
+            parts.in_force.error = known
+        elif error is not None:
+            parts.inbox.announce(parts.runs.event("config-refused", problem=error[:2000]))
         for done, _ in waiting:
             done.set_result(error)
 
@@ -297,8 +303,7 @@ class Reload:
         if config is None or errors:
             for problem in errors:
                 log.error("event=config.refused problem=%s", problem)
-            in_force.error = refusal = "\n".join(map(str, errors))
-            self._gateway.inbox.announce(self._gateway.runs.event("config-refused", problem=refusal[:2000]))
+            in_force.error = "\n".join(map(str, errors))
             return None
         in_force.config, in_force.loaded_at, in_force.error = config, now_text(), None
         self._files.begin(config.files)

@@ -19,7 +19,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from cloud.kafka.librdkafka import DEFAULTS
 from cloud.wire.command_records import Command, CommandResult, parse_result
 from cloud.wire.fields import format_time
-from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC
+from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC, EVENTS_TOPIC
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from spark_jobs.alerting.engine import Engine
 from spark_jobs.alerting.gateway_state import Sample
@@ -146,6 +146,9 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
         eventually(
             lambda: mast.status()["channels"]["cup.wind_speed"]["period_ms"], until=lambda now: now == 2000
         )
+        # What a command asks in vain is no fault of the file.
+        assert sent("interval", "cup", "--arg", "interval_s=2.0005")[1]["outcome"] == "failed"
+        assert mast.status()["config"]["error"] is None
         code, result = sent("read", "dht")
         assert result["result"]["readings"]["dht.temperature"]["unit"] == "Cel"
         before = result["result"]["readings"]["dht.temperature"]["seq"]
@@ -173,5 +176,7 @@ def test_from_an_alert_to_a_relay_and_back_once_across_a_kill(
     assert [each.reason for each in found["over"]] == ["EXPIRED"]
     assert {each.reason for each in found["foreign"]} == {"FOREIGN"}
     assert {each.reason for each in found[None]} == {"MALFORMED"}
+    events = [json.loads(each.value() or b"") for each in records(provisioned, [EVENTS_TOPIC])]
+    assert [each["event"] for each in events if each["gateway"] == name].count("config-refused") == 0
     listed = called("command", "list", name, "--bootstrap-servers", provisioned)
     assert f"{alerted.id} switch heater: done" in listed.stdout
