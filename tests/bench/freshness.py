@@ -198,7 +198,8 @@ def main() -> int:
                 jobs.wait(60)
     whats = {"readings": "readings, from Kafka to", "statistics": "closed intervals, from their end to"}
     for table, ages in watch.ages.items():
-        counted = sorted(age for at, age in ages if from_s <= at < until_s)
+        if not (counted := sorted(age for at, age in ages if from_s <= at < until_s)):
+            continue
         p50, p99 = percentile(counted, 0.5), percentile(counted, 0.99)
         what = f"{len(counted):,} {whats[table]} `{table}` at {options.rate:,}/s: p50, p99, most"
         sys.stdout.write(f"| {what} | {p50:.1f} s, {p99:.1f} s, {counted[-1]:.1f} s |\n")
