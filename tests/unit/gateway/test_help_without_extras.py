@@ -56,3 +56,16 @@ def test_help_is_shown_and_what_is_missing_is_named(command: str, environment: d
     assert "MagicMock" not in done.stdout
     refused = called(command, environment)
     assert (refused.returncode, refused.stdout, refused.stderr) == (1, "", f"fieldgate: {remedy}\n")
+
+
+def test_the_other_commands_need_no_extra_for_their_help(environment: dict[str, str]) -> None:
+    others = [name for name in COMMANDS if name not in NEEDY]
+    program = (
+        "from contextlib import suppress\nfrom gateway.cli import main\n"
+        f"for name in {others}:\n    with suppress(SystemExit): main([*name.split(), '--help'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [name for name in others if f"usage: fieldgate {name} " not in done.stdout] == []
