@@ -13,12 +13,15 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from cloud.exports import fieldgate
 from cloud.lake.cleaning import Mark, add
+from cloud.lake.object_store import for_delta_rs
 from spark_jobs.platform import schemas
 from tests.support.commands import export
 from tests.support.fleet_lake import write, write_fleet
+from tests.support.s3 import Moto
 
 END: Final = datetime(2026, 5, 30, tzinfo=UTC)
 CUP, VANE = "cup-50m-a.wind_speed", "vane-48m.wind_direction"
@@ -120,6 +123,19 @@ def test_values_of_several_channels_are_columns(lake: fieldgate.Lake) -> None:
     assert noon[f"{CUP}_turbulence_intensity"] == row["ti"]
     assert len(mast) == 144
     assert "inputs" not in mast
+
+
+def test_a_lake_in_a_bucket_is_the_same(lake: fieldgate.Lake, place: Path, tmp_path: Path) -> None:
+    with Moto(tmp_path) as store:
+        uri = f"s3://{store.make_bucket()}/lake"
+        for table in ("statistics", "channels"):
+            rows = DeltaTable(place / table).to_pyarrow_table()
+            write_deltalake(f"{uri}/{table}", rows, storage_options=for_delta_rs(store.options()))
+        bucket = fieldgate.open(uri, cloud=store.config(tmp_path / "cloud.toml", uri))
+        asked: dict[str, Any] = {"since": "2026-05-29", "cleaned": False, "wide": True}
+        here, there = (each.statistics("mast-01", **asked).to_arrow() for each in (lake, bucket))
+        assert there.equals(here, check_metadata=True)
+        assert bucket.masts().to_pandas().gateway.tolist() == ["mast-01", "mast-02"]
 
 
 def test_events_and_alerts_are_those_of_a_time(lake: fieldgate.Lake) -> None:
