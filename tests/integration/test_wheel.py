@@ -25,6 +25,8 @@ PAGE: Final = (PROJECT / "docs" / "analyse.md").read_text(encoding="utf-8")
 CUP: Final = "cup-50m-a.wind_speed"
 Call = Callable[..., str]
 
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture(scope="module")
 def call(tmp_path_factory: pytest.TempPathFactory, full: bool) -> Call:
