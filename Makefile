@@ -9,7 +9,7 @@ BYTECODE := env -u PYTHONDONTWRITEBYTECODE
 MVN_COPY := mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
 
 .PHONY: help setup setup-dev packages packages-dev jars jars-s3 mirror-jars registry-jars run deb apt-repository test \
-  test-full test-vm test-pi mutants bench lint lock clean
+  test-full test-vm test-pi mutants bench lint lock clean wheel
 
 help:
 	@echo 'make run        install what is missing, then the demo: mast, brokers, Spark jobs, live view'
@@ -19,6 +19,7 @@ help:
 	@echo 'make test-pi    the packages on an emulated Raspberry Pi, which the first call builds; ARGS="-k trixie-arm64" for one card'
 	@echo 'make mutants    break the code once for each promise and see the test named fail'
 	@echo 'make bench      measure for docs/performance.md (an hour; BENCH=peers 30 minutes, BENCH=grid 18)'
+	@echo 'make wheel      a wheel for analysts and their notebooks, without Java and Spark, into dist/'
 	@echo 'make deb        Debian packages for bookworm and trixie, amd64, arm64 and armhf, into dist/; ARGS="--product cloud"'
 	@echo 'make apt-repository KEY=FINGERPRINT   a signed repository of the packages in dist/, into dist/apt'
 	@echo 'make jars-s3    what Spark needs for a lake on S3'
@@ -105,6 +106,11 @@ run: setup
 	@test -e .jars/spark/classes.jsa || PYTHONPATH=. \
 	  setsid nice -n 19 flock --nonblock .jars $(BIN)/python .ci/archive_classes.py .jars >.jars/archive.log 2>&1 &
 	@$(BYTECODE) $(BIN)/fieldgate demo $(ARGS)
+
+wheel:
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
+	@ls dist/fieldgate-*.whl
 
 # ARGS='--release trixie --arch arm64' for one of them; ARGS='--product cloud' for the jobs' (740 MB each, after make jars).
 # What has no wheel for armhf is compiled, for ten minutes the first time.

@@ -173,7 +173,7 @@ def _run(name: str, arguments: list[str]) -> int:
         if not {"-h", "--help"} & set(arguments):
             return fail(command.remedy)
         print(f"fieldgate: {command.remedy}", file=sys.stderr)
-        _stand_in([package for package in _EXTRAS if find_spec(package) is None])
+        _stand_in()
         if name == "jobs":
             sys.argv[1:] = arguments
             run_module("spark_jobs", run_name="__main__", alter_sys=True)
@@ -187,13 +187,16 @@ def _module(command: Command) -> ModuleType:
     return import_module(command.module, "gateway.commands")
 
 
-def _stand_in(packages: Sequence[str]) -> None:
-    """Have modules that need these packages import all the same: a command's help calls nothing of them."""
+def _stand_in() -> None:
+    """Have modules that need extras import all the same: a command's help calls nothing of them.
+
+    All of them, even those that are there: these refuse another's stand-in, as pyarrow PySpark's types.
+    """
     from unittest.mock import MagicMock
 
     class StandIns:
         def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-            wanted = name.partition(".")[0] in packages
+            wanted = name.partition(".")[0] in _EXTRAS
             return ModuleSpec(name, self, is_package=True) if wanted else None  # type: ignore[arg-type] # it is one
 
         def create_module(self, _: ModuleSpec) -> object:
@@ -202,7 +205,7 @@ def _stand_in(packages: Sequence[str]) -> None:
         def exec_module(self, _: object) -> None:
             pass
 
-    sys.meta_path.append(StandIns())
+    sys.meta_path.insert(0, StandIns())
 
 
 def _jobs(arguments: Sequence[str]) -> int:

@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -175,18 +176,22 @@ def _asked(options: argparse.Namespace, reader: LakeReader) -> Export:
             why = next(iter(missing), f"the lake has no utc_offset of {options.mast}'s site")
             raise CloudError(f"--local-time: {why}; leave it out for UTC, or write [site] utc_offset")
         offset_min = int(site["utc_offset_min"])
-    begin_ms = _moment_ms("--from", options.begin, offset_min, 0)
-    end_ms = _moment_ms("--to", options.end, offset_min, FOREVER_MS)
-    if begin_ms >= end_ms:
-        raise CloudError(
-            f"--to {options.end} isn't after --from {options.begin}: it isn't included, write the day after"
-        )
-    mast = _mast(reader, options.mast, begin_ms, end_ms)
-    _check_units(reader, options.mast, begin_ms, end_ms)
-    length_s = options.interval or (_USUAL_S if _USUAL_S in mast.intervals_s else mast.intervals_s[0])
+    span = span_ms(("--from", "--to"), (options.begin, options.end), offset_min)
+    found = export_of(reader, options.mast, *span, length_s=options.interval, readings=options.readings)
+    return replace(found, offset_min=offset_min, clean=not options.uncleaned, every=options.all)
+
+
+def export_of(
+    reader: LakeReader, gateway: str, begin_ms: int, end_ms: int,
+    *, length_s: int | None = None, readings: bool = False,
+) -> Export:  # fmt: skip
+    """A mast's whole export of a time; of 10 minutes, else the shortest, by default. Raises CloudError."""
+    mast = _mast(reader, gateway, begin_ms, end_ms)
+    _check_units(reader, gateway, begin_ms, end_ms)
+    length_s = length_s or (_USUAL_S if _USUAL_S in mast.intervals_s else mast.intervals_s[0])
     if length_s not in mast.intervals_s:
         there = ", ".join(f"{each}s" for each in mast.intervals_s)
-        raise CloudError(f"--interval {length_s}s: the mast's statistics have intervals of {there}")
+        raise CloudError(f"no intervals of {length_s}s: the mast's statistics have intervals of {there}")
     first, last = reader.read(
         "statistics",
         "SELECT epoch_ms(min(interval_start)), epoch_ms(max(interval_start)) FROM statistics "  # noqa: S608
@@ -194,11 +199,9 @@ def _asked(options: argparse.Namespace, reader: LakeReader) -> Export:
         [mast.gateway, length_s],
     ).rows[0]
     begin_ms, end_ms = max(begin_ms, first), min(end_ms, last + 1000 * length_s)
-    return Export(
-        mast, columns_of(mast, readings=options.readings), None if options.readings else length_s,
-        begin_ms, end_ms, _parts(reader, mast, None if options.readings else length_s, begin_ms, end_ms),
-        offset_min, clean=not options.uncleaned, every=options.all,
-    )  # fmt: skip
+    shown_s = None if readings else length_s
+    parts = _parts(reader, mast, shown_s, begin_ms, end_ms)
+    return Export(mast, columns_of(mast, readings=readings), shown_s, begin_ms, end_ms, parts)
 
 
 def _parts(
@@ -249,16 +252,27 @@ def _check_units(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -
         for channel, unit, since in rows if channel == rows[0][0]
     )  # fmt: skip
     if units:
-        raise CloudError(f"{rows[0][0]} is {units} UTC: export these times apart, by --from and --to")
+        raise CloudError(f"{rows[0][0]} is {units} UTC: choose times in which it has one")
 
 
-def _moment_ms(option: str, text: str | None, offset_min: int, default: int) -> int:
+def span_ms(
+    names: tuple[str, str], times: tuple[str | date | None, str | date | None], offset_min: int = 0
+) -> tuple[int, int]:
+    """Milliseconds since 1970 from and to, of times by that offset from UTC. Raises CloudError by name."""
+    (first, begin), (last, end) = zip(names, times, strict=True)
+    span = _moment_ms(first, begin, offset_min, 0), _moment_ms(last, end, offset_min, FOREVER_MS)
+    if span[0] >= span[1]:
+        raise CloudError(f"{last} {end} isn't after {first} {begin}: it isn't included, write the day after")
+    return span
+
+
+def _moment_ms(option: str, text: str | date | None, offset_min: int, default: int) -> int:
     if text is None:
         return default
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(str(text))
     except ValueError:
-        raise CloudError(f"{option} {text[:40]!r} is no time such as 2026-05-28T12:00") from None
+        raise CloudError(f"{option} {str(text)[:40]!r} is no time such as 2026-05-28T12:00") from None
     zone = timezone(timedelta(minutes=offset_min))
     return round((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp() * 1000)
 

@@ -288,28 +288,38 @@ class Toa5File:
         self._file.close()
 
 
+def arrow_schema(export: Export) -> Any:
+    """Times with their zone, then the columns, each with unit, channel and meaning in its metadata."""
+    zone = utc_offset(export.offset_min) if export.offset_min else "UTC"
+    meaning = {"meaning": "start of the period the row stands for"}
+    fields = [pa.field(export.time, pa.timestamp("us", tz=zone), metadata=meaning)]
+    for column in export.columns:
+        of = column.channel
+        height = {} if of.height_m is None else {"height_m": str(of.height_m)}
+        about = {"unit": column.unit, "channel": of.name, "statistic": column.figure,
+                 "quantity": of.quantity, "meaning": column.meaning, **height}  # fmt: skip
+        kind = pa.int64() if column.figure == "count" else pa.float64()
+        fields.append(pa.field(column.name, kind, metadata=about))
+    whole = {"mast": export.mast.gateway, "interval_s": str(export.interval_s or "")}
+    return pa.schema(fields, metadata=whole)
+
+
+def in_schema(batch: Any, schema: Any) -> Any:
+    """A batch with the names and types of ``arrow_schema``."""
+    arrays = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
 class ParquetFile:
     """Rows in groups as they come. Times are the start of the interval, with their zone."""
 
     def __init__(self, path: Path, export: Export) -> None:
-        zone = utc_offset(export.offset_min) if export.offset_min else "UTC"
-        meaning = {"meaning": "start of the period the row stands for"}
-        fields = [pa.field(export.time, pa.timestamp("us", tz=zone), metadata=meaning)]
-        for column in export.columns:
-            of = column.channel
-            height = {} if of.height_m is None else {"height_m": str(of.height_m)}
-            about = {"unit": column.unit, "channel": of.name, "statistic": column.figure,
-                     "quantity": of.quantity, "meaning": column.meaning, **height}  # fmt: skip
-            kind = pa.int64() if column.figure == "count" else pa.float64()
-            fields.append(pa.field(column.name, kind, metadata=about))
-        whole = {"mast": export.mast.gateway, "interval_s": str(export.interval_s or "")}
-        self._schema = pa.schema(fields, metadata=whole)
+        self._schema = arrow_schema(export)
         self._writer = pq.ParquetWriter(path, self._schema)
 
     def write(self, batch: Any) -> None:
         """Adds rows."""
-        arrays = [array.cast(field.type) for array, field in zip(batch.columns, self._schema, strict=True)]
-        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._writer.write_batch(in_schema(batch, self._schema))
 
     def close(self) -> None:
         """No more rows."""

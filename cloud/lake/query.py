@@ -22,7 +22,7 @@ from cloud.lake.tables import LakeError, Lakes, LazyLakes, described, gone, tabl
 from cloud.values import CLOUD_CONFIG
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """DuckDB's error, without its picture of the place in the statement."""
     lines = [line.strip() for line in str(error).splitlines()]
     return gone(error) or " ".join(line for line in lines if line and not line.startswith(("LINE ", "^")))
@@ -128,7 +128,7 @@ def _answer(lakes: LazyLakes, text: str, options: argparse.Namespace) -> None:
             elif answer is not None:
                 write(answer.columns, rows_of(answer), sys.stdout)
     except (DeltaError, duckdb.Error) as error:
-        raise LakeError(_one_line(error)) from error
+        raise LakeError(one_line(error)) from error
 
 
 def _prompt(lakes: LazyLakes, options: argparse.Namespace) -> int:

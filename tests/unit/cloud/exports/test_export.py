@@ -353,7 +353,7 @@ def test_readings_have_a_row_for_each_time(lake: Path, tmp_path: Path) -> None:
     [
         (["--mast", "mast-7"], "no mast mast-7 in the lake, which has mast-07; did you mean mast-07?"),
         (["--to", "2020-02-01"], "there are some from 2026-05-28 00:00 to 2026-05-28 02:00 UTC"),
-        (["--interval", "1m"], "--interval 60s: the mast's statistics have intervals of 600s"),
+        (["--interval", "1m"], "no intervals of 60s: the mast's statistics have intervals of 600s"),
         (["--from", "soon"], "--from 'soon' is no time such as"),
         (["--from", "2026-05-28", "--to", "2026-05-28"], "--to 2026-05-28 isn't after --from 2026-05-28"),
         (["--format", "iea43", "--readings"], "--readings: iea43 describes"),

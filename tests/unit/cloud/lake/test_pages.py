@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from cloud.exports import fieldgate
 from spark_jobs.platform import schemas
 from spark_jobs.platform.schemas import Table
 from tests.support.commands import query as run
@@ -103,6 +105,8 @@ def test_python_of_the_page_runs(
     lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(lake.parent)
+    # The wheel has this module as the package fieldgate (tests/integration/test_wheel.py).
+    monkeypatch.setitem(sys.modules, "fieldgate", fieldgate)
     (block,) = blocks("docs/analyse.md", "python")
     exec(block, {})  # noqa: S102 - the page's own lines
     assert CUP in capsys.readouterr().out
