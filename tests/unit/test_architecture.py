@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway", "drivers", "buffer", "cloud", "spark_jobs")
 MOST_LINES = 700
 MOST_LINES_OF_A_ROOM = {
-    "gateway": 27_475,
+    "gateway": 27_478,
     "drivers": 8_250,
     "buffer": 2_150,
     "cloud": 20_760,
