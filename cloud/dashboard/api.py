@@ -45,9 +45,8 @@ _WAIT_S: Final = 30.0
 """The most that a query may take, and that it may wait for its turn."""
 _AT_ONCE: Final = 4
 _AT_ONCE_OF_USER: Final = 2
-_MOST: Final = 256
 _MOST_OF_USER: Final = 64
-"""Requests at work; those that wait, and those that are sent, are among them."""
+"""Requests at work, those that wait and those that are sent among them."""
 _PART_BYTES: Final = 1 << 18
 _MEDIA: Final[dict[Form, str]] = {
     "json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet",
@@ -100,15 +99,14 @@ _ADDRESSES: Final[dict[str, Sequence[str]]] = {
     "events": (*_PAGE, "from", "to"),
     "quality": (*_PAGE, "from", "to", "channel", "interval", "cleaned"),
 }
-"""The parameters of each."""
-_OF_A_MAST: Final = ("readings", "statistics", "mast", "quality")
+"""The parameters of each; what there is a day's rows of is asked for by mast."""
 
 
 def _model(name: str) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for each in _ADDRESSES[name]:
         kind, default, meaning = _PARAMETERS[each]
-        if each == "mast" and name in _OF_A_MAST:
+        if each == "mast" and SOURCES[name].days:
             kind, default = str, ...
         fields[each + "_" * (each == "from")] = (kind, Field(default, alias=each, description=meaning))
     return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
@@ -145,7 +143,7 @@ async def _unfit(_: Request, error: Any) -> Response:
 
 
 class Bounded:
-    """Refuses requests while too many are at work, of all users or of one."""
+    """Refuses requests of a user while too many of theirs are at work."""
 
     def __init__(self, inner: ASGIApp) -> None:
         self._inner = inner
@@ -153,11 +151,11 @@ class Bounded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, counted until its answer is sent."""
-        user, inner, remedy = scope.get("user"), self._inner, "Ask again after 5 s."
+        user, inner = scope.get("user"), self._inner
         if self._there[user] >= _MOST_OF_USER:
-            inner = await _refused(None, _wrong(429, "Too many requests of yours are at work.", remedy, 5))
-        elif self._there.total() >= _MOST:
-            inner = await _refused(None, _wrong(503, "Too many requests are at work.", remedy, 5))
+            inner = await _refused(
+                None, _wrong(429, "Too many requests of yours.", "Ask again after 5 s.", 5)
+            )
         self._there[user] += 1
         try:
             await inner(scope, receive, send)
@@ -250,7 +248,7 @@ def _query(name: str, asked: Any, reader: LakeReader) -> tuple[paging.Query, Cur
     columns = tuple(dict.fromkeys(asked.columns))
     if getattr(asked, "shape", "") == "wide":
         columns, given["interval"] = columns or ("avg", "sd", "min", "max"), given["interval"] or 600
-    chosen = {each: value for each, value in given.items() if value}
+    chosen = {each: value for each, value in given.items() if value not in (None, [])}
     query = paging.Query(SOURCES[name], reader.gateways, chosen, columns, getattr(asked, "cleaned", False))
     if asked.mast is not None and not reader.shows(asked.mast):
         raise _unknown("mast", asked.mast, ())

@@ -288,6 +288,15 @@ def _fill(
         part = days[at : at + size]
         within = f"date BETWEEN DATE '{part[0]}' AND DATE '{part[-1]}'" if part else str(not size).lower()
         found = source.rows.format(view=query.view, where=f"{where} AND {within}")
+        if source.time and not source.columns:
+            # To sort a day of readings would take more memory than a page may.
+            minute = f"epoch_us({source.time}) // 60000000"
+            (cut,) = lakes.connection.execute(
+                f"SELECT max(minute) FROM (SELECT minute, sum(n) OVER (ORDER BY minute) - n AS before FROM ("  # noqa: S608
+                f"SELECT {minute} AS minute, count(*) AS n FROM ({found}) WHERE {later} GROUP BY ALL"
+                f")) WHERE before < {rows}", values,
+            ).fetchall()[0]  # fmt: skip
+            found += f" AND {source.time} < make_timestamptz({60_000_000 * ((cut or 0) + 1)})"
         sql = f"SELECT {shown} FROM ({found}) WHERE {later} ORDER BY {order} LIMIT {rows}"  # noqa: S608
         rows -= lakes.connection.execute(f"{into} {sql}", values).fetchall()[0][0]
         into, at, size = "INSERT INTO page", at + size, 4 * size

@@ -227,3 +227,17 @@ def test_a_version_that_is_gone_and_a_key_of_another_query_are_errors(lake: Path
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(LakeError, match="is gone"):
         pages_of(lake).write(query("statistics"), following, 10, "csv", tmp_path / "page")
+
+
+def test_a_day_of_readings_need_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_readings(tmp_path / "lake", "mast-01", datetime(2026, 11, 20, tzinfo=UTC), 80_000)
+    at = first(tmp_path / "lake", "readings")
+    monkeypatch.setattr("cloud.lake.paging._MEMORY", "32MB")
+    pages = pages_of(tmp_path / "lake")
+    count, following = pages.write(query("readings"), at, 6000, "parquet", tmp_path / "page")
+    assert (count, following) == (6000, at._replace(after=(
+        1_795_132_800_000_000 + 2999 * 1_000_000, "mast-01", "vane.wind_direction", "9f3c21ab04de", 3000
+    )))  # fmt: skip
+    uncut = replace(SOURCES["readings"], columns=tuple(schemas.READINGS.schema.names))
+    with pytest.raises(Refused, match="more than 32MB"):
+        pages.write(replace(query("readings"), source=uncut), at, 6000, "parquet", tmp_path / "page")
