@@ -79,7 +79,7 @@ SOURCES: Final = {
     "channels": Source("channels", ("gateway", "channel", "cal")),
     "readings": Source("readings", ("time", "gateway", "channel", "run", "seq"), "time", 1),
     "statistics": Source(
-        "statistics", ("interval_start", "gateway", "channel", "interval_s"), "interval_start", 8
+        "statistics", ("interval_start", "gateway", "channel", "interval_s"), "interval_start", 32
     ),
     "mast": Source("mast", ("interval_start", "gateway", "interval_s"), "interval_start", 32),
     "alerts": Source("alerts", ("raised_at", "id"), "raised_at"),

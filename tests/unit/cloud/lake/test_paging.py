@@ -61,9 +61,13 @@ def query(name: str, **given: Any) -> Query:
     return Query(SOURCES[name], ("*",), {"mast": "mast-01", **given})
 
 
-def rows(pages: Pages, asked: Query, at: Cursor | None, limit: int, file: Path) -> Iterator[pd.DataFrame]:
+def rows(
+    pages: Pages | Path, asked: Query, at: Cursor | None, limit: int, file: Path
+) -> Iterator[pd.DataFrame]:
+    """The pages; of a lake's path each is read by a reader of its own, which has nothing open."""
     while at is not None:
-        count, at = pages.write(asked, at, limit, "parquet", file)
+        reader = pages_of(pages) if isinstance(pages, Path) else pages
+        count, at = reader.write(asked, at, limit, "parquet", file)
         frame = pd.read_parquet(file)
         assert len(frame) == count
         yield frame
@@ -73,10 +77,9 @@ def rows(pages: Pages, asked: Query, at: Cursor | None, limit: int, file: Path) 
 def test_each_reading_comes_once_in_order_while_others_are_written(
     lake: Path, tmp_path: Path, limit: int
 ) -> None:
-    at, pages = first(lake, "readings"), pages_of(lake)
-    found = []
+    at, found = first(lake, "readings"), list[pd.DataFrame]()
     limited = {"end": datetime(2026, 11, 20, 23, 52, tzinfo=UTC)} if limit == 61 else {}
-    for page in rows(pages, query("readings", **limited), at, limit, tmp_path / "page"):
+    for page in rows(lake, query("readings", **limited), at, limit, tmp_path / "page"):
         found.append(page)
         # Late ones, before and after what was read.
         write_readings(lake, "mast-01", datetime(2026, 11, 20, 23, 49, tzinfo=UTC), 3, 10_000 * len(found))
@@ -86,7 +89,7 @@ def test_each_reading_comes_once_in_order_while_others_are_written(
     assert not every.duplicated(["channel", "run", "seq"]).any()
     assert every.sort_values(["time", "channel"], kind="stable").equals(every)
     fresh = first(lake, "readings")
-    assert sum(map(len, rows(pages, query("readings"), fresh, 2000, tmp_path / "page"))) > 2400
+    assert sum(map(len, rows(lake, query("readings"), fresh, 2000, tmp_path / "page"))) > 2400
 
 
 def test_a_time_is_half_open_and_channels_and_columns_are_chosen(lake: Path, tmp_path: Path) -> None:
