@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloud.backoff import backoff_s
 from cloud.config import DashboardUser
+from cloud.errors import CloudError
 from cloud.operate.tokens import user_of
 
 _COST: Final = {"n": 2**15, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
@@ -181,10 +182,13 @@ class LoggedIn:
             await self._inner(scope, receive, send)
             return
         token = token_of(scope)
-        if (bearer := _bearer_of(scope)) is None:
-            scope["user"] = self._sessions.user(token)
-        else:
-            scope["user"] = self._sessions.user_of_program(bearer)
+        try:
+            bearer, sessions = _bearer_of(scope), self._sessions
+            scope["user"] = sessions.user(token) if bearer is None else sessions.user_of_program(bearer)
+        except CloudError:
+            remedy = "The operator sees why by `fieldgate token list`."
+            await problem(503, "Tokens can't be read now.", remedy=remedy)(scope, receive, send)
+            return
         if scope["user"] is not None:
 
             async def received() -> Message:

@@ -118,6 +118,10 @@ def test_a_token_counts_until_it_is_revoked_or_expires_and_has_its_users_masts(
         tokens.commit()
         assert problem(api(old).get("/masts"), 401)
         tokens.execute("UPDATE token SET expires_s = ? WHERE user = 'anna'", (time.time() + 86_400,))
+    kept = (place / "tokens.db").read_bytes()
+    (place / "tokens.db").write_bytes(b"no database" * 1000)
+    assert "fieldgate token list" in str(problem(api(old).get("/masts"), 503)["remedy"])
+    (place / "tokens.db").write_bytes(kept)
     visitor = Visitor(port)
     assert visitor.ask("/api/v1/masts").status == 401
     visitor.log_in("anna")
