@@ -23,9 +23,9 @@ import pyarrow as pa
 from cloud.errors import CloudError
 from cloud.lake.mast import MOST_CHANNELS
 from cloud.lake.numbers import IS_COVERED
-from cloud.lake.reader import FIGURES, Frame, of_gateways, plausible
+from cloud.lake.reader import FIGURES, IS_WILD, Frame, of_gateways
 from cloud.lake.tables import LakeError, Lakes, LazyLakes, gone, quoted
-from cloud.values import BEGINS_A_FORMULA
+from cloud.values import BEGINS_A_FORMULA, no_formula
 
 Form = Literal["json", "csv", "parquet", "arrow"]
 
@@ -98,6 +98,7 @@ _TIMES: Final = ("time", "interval_start", "raised_at", "Timestamp")
 _CONDITIONS: Final = {
     "mast": "gateway = $mast", "channel": "channel IN (SELECT unnest($channel::VARCHAR[]))",
     "begin": "{time} >= $begin", "end": "{time} < $end", "interval": "interval_s = $interval",
+    "names": "true",
 }  # fmt: skip
 
 
@@ -169,29 +170,29 @@ class Pages:
     def wide(self, query: Query, at: Cursor) -> Query:
         """Statistics side by side: a row for each interval, a column CHANNEL_FIGURE for each of ``columns``.
 
-        An interval that is open or lacks half of its samples has no value. Raises as ``write``.
+        An interval that is open, lacks half of its samples or has what can't be is null. Raises as ``write``.
         """
-        channels, number = self.channels(query, at), "list_position($channel::VARCHAR[], channel)"
+        channels = self.channels(query, at)
         for each in query.columns:
             _check_column(each, (*FIGURES, "count"))
         if len(channels) > min(MOST_CHANNELS, _MOST_COLUMNS // len(query.columns)):
-            why = (
-                f"{len(channels)} channels are more than {_MOST_COLUMNS} columns, or {MOST_CHANNELS} channels"
-            )
+            why = f"{len(channels)} channels make more than {_MOST_COLUMNS} columns, or are too many"
             raise Refused(why, "channel", channels[:3], "Name fewer channels or columns.")
-        names = {
-            f"{name}_{each}": (each, at) for at, name in enumerate(channels, 1) for each in query.columns
-        }
-        values = (f"max({each}) FILTER (WHERE number = {at})" for each, at in names.values())
-        taken = ", ".join(plausible(each, "statistics") for each in query.columns)
+        numbered = [(each, at) for at in range(1, len(channels) + 1) for each in query.columns]
+        names = [no_formula(f"{channels[at - 1]}_{each}") for each, at in numbered]
         titles = ", ".join(map(quoted, ("Timestamp", *names))).replace("{", "{{").replace("}", "}}")
+        values = (f"max({each}) FILTER (WHERE number = {at})" for each, at in numbered)
+        # A number is compared sooner than a name.
+        counts, number = (
+            f"{IS_COVERED} AND ({IS_WILD}) IS NOT TRUE",
+            "list_position($names::VARCHAR[], channel)",
+        )
         rows = (
-            f"FROM (SELECT {', '.join(('interval_start', *values))} FROM (SELECT interval_start, {taken}, "  # noqa: S608
-            f"CASE WHEN {IS_COVERED} THEN {number} END AS number FROM {{view}} WHERE {{where}}) GROUP BY ALL"
-            f") AS wide({titles})"
+            f"FROM (SELECT {', '.join(('interval_start', *values))} FROM (SELECT *, CASE WHEN {counts} "  # noqa: S608
+            f"THEN {number} END AS number FROM {{view}} WHERE {{where}}) GROUP BY interval_start) AS wide({titles})"
         )
         source = replace(query.source, key=("Timestamp",), days=32, rows=rows, columns=("Timestamp", *names))
-        return replace(query, source=source, columns=(), given={**query.given, "channel": channels})
+        return replace(query, source=source, columns=(), given={**query.given, "names": channels})
 
     @contextmanager
     def _opened(self, query: Query, at: Cursor) -> Iterator[LazyLakes]:

@@ -324,7 +324,7 @@ def _bound(at: int) -> str:
     return f"CASE quantity {known} ELSE {plausible_range('')[at]!r} END"
 
 
-_IS_WILD: Final = " OR ".join(
+IS_WILD: Final = " OR ".join(
     f"{name} < {_bound(0)} OR {name} > {_bound(1)}" for name in ("avg", "min", "max")
 )  # fmt: skip
 """NaN is more than any bound."""
@@ -337,7 +337,7 @@ def plausible(name: str, table: str) -> str:
     """
     value = f'"{name}"'
     if table == "statistics" and name in FIGURES:
-        value = f"CASE WHEN ({_IS_WILD}) IS NOT TRUE THEN {name} END"
+        value = f"CASE WHEN ({IS_WILD}) IS NOT TRUE THEN {name} END"
     elif name in _MOST_OF_MAST:
         value = f"CASE WHEN abs({name}) <= {_MOST_OF_MAST[name]!r} THEN {name} END"
     elif table == "mast" and name != "interval_start":
