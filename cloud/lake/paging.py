@@ -189,7 +189,7 @@ class Pages:
         )
         rows = (
             f"FROM (SELECT {', '.join(('interval_start', *values))} FROM (SELECT *, CASE WHEN {counts} "  # noqa: S608
-            f"THEN {number} END AS number FROM {{view}} WHERE {{where}}) GROUP BY interval_start) AS wide({titles})"
+            f"THEN {number} END AS number FROM {{view}} WHERE {{where}}) GROUP BY ALL) AS wide({titles})"
         )
         source = replace(query.source, key=("Timestamp",), days=32, rows=rows, columns=("Timestamp", *names))
         return replace(query, source=source, columns=(), given={**query.given, "names": channels})
