@@ -112,10 +112,8 @@ def _model(name: str) -> type[BaseModel]:
     return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
 
 
-def _wrong(
-    status: int, detail: str, remedy: str, after_s: int | None = None, **more: object
-) -> HTTPException:
-    headers = None if after_s is None else {"Retry-After": str(after_s)}
+def _wrong(status: int, detail: str, remedy: str, after_s: int = 0, **more: object) -> HTTPException:
+    headers = {"Retry-After": str(after_s)} if after_s else None
     return HTTPException(status, {"detail": detail, "remedy": remedy, **more}, headers)  # type: ignore[arg-type]
 
 
@@ -254,7 +252,8 @@ def _query(name: str, asked: Any, reader: LakeReader) -> tuple[paging.Query, Cur
         raise _unknown("mast", asked.mast, ())
     if reader.version(query.source.table) < 0:
         raise _wrong(404, str(missing(query.source.table)), "The operator can have it filled.")
-    there = {key: each for key, each in reader.seen.items() if key.rpartition("/")[2] in query.tables}
+    tables = (query.source.table, "cleaning")[: 1 + query.is_clean]
+    there = {key: each for key, each in reader.seen.items() if key.rpartition("/")[2] in tables}
     identity = _hash(name, asked.model_dump(mode="json", exclude={"cursor", "limit", "format"}))
     if not asked.cursor:
         return query, Cursor(there), identity

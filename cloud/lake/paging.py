@@ -57,6 +57,9 @@ class Cursor(NamedTuple):
     after: Sequence[str | int | None] = ()
 
 
+Page = tuple[int, Cursor | None]
+
+
 @dataclass(frozen=True)
 class Source:
     """Rows of a table; no two have the same ``key``, by which they are ordered.
@@ -117,11 +120,6 @@ class Query:
     is_clean: bool = False
 
     @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that its rows depend on."""
-        return (self.source.table, *(("cleaning",) if self.is_clean else ()))
-
-    @property
     def view(self) -> str:
         """What its rows are read from."""
         return self.source.table + "_clean" * self.is_clean
@@ -141,9 +139,7 @@ class Pages:
         self._lock = threading.Lock()
         self._idle: list[tuple[object, LazyLakes]] = []
 
-    def write(
-        self, query: Query, at: Cursor, limit: int, form: Form, file: Path
-    ) -> tuple[int, Cursor | None]:
+    def write(self, query: Query, at: Cursor, limit: int, form: Form, file: Path) -> Page:
         """Writes a page of at most ``limit`` rows; how many, and where the next begins, None after the last.
 
         Raises Refused, TooSlow, LakeError where the tables can't be read.
@@ -155,7 +151,7 @@ class Pages:
                 _check_column(each, query.source.columns or view)
             # Two lakes may have rows of one mast.
             key = query.source.key + ("lake",) * ("lake" in view and not query.source.columns)
-            _fill(query, lakes, at.after, dict.fromkeys((*columns, *key)), key, limit + 1)
+            _fill(query, lakes, at, key, columns, limit + 1)
             last = f"SELECT {_comparable(key)} FROM page LIMIT 2 OFFSET {limit - 1}"  # noqa: S608 - ours
             found = lakes.connection.execute(last).fetchall()
             rows = _save(lakes.connection, columns, limit, form, file)
@@ -263,15 +259,11 @@ def _comparable(key: Sequence[str]) -> str:
 
 
 def _fill(
-    query: Query,
-    lakes: LazyLakes,
-    after: Sequence[Any],
-    columns: Mapping[str, Any],
-    key: Sequence[str],
-    rows: int,
-) -> None:
+    query: Query, lakes: LazyLakes, at: Cursor, key: Sequence[str], columns: Sequence[str], rows: int
+) -> None:  # fmt: skip
     """Makes the table ``page`` of the first rows after a key."""
     source, where, later, values = query.source, query.where, "true", dict(query.given)
+    after = at.after
     first = values["begin"].astimezone(UTC).date() if "begin" in values else date.min
     last = values["end"].astimezone(UTC).date() if "end" in values else date.max
     if after:
@@ -283,10 +275,10 @@ def _fill(
             where += f" AND {source.time} >= make_timestamptz($after0::BIGINT)"
             first = max(first, datetime.fromtimestamp(after[0] // 1_000_000, UTC).date())
     days = sorted(each for each in lakes.days.get(source.table, ()) if first <= each <= last)
-    shown, order = (", ".join(map(quoted, each)) for each in (columns, key))
-    into, at, size = "CREATE OR REPLACE TEMP TABLE page AS", 0, source.days
-    while rows > 0 and (into.startswith("CREATE") or at < len(days)):
-        part = days[at : at + size]
+    shown, order = (", ".join(map(quoted, each)) for each in (dict.fromkeys((*columns, *key)), key))
+    into, begin, size = "CREATE OR REPLACE TEMP TABLE page AS", 0, source.days
+    while rows > 0 and (into.startswith("CREATE") or begin < len(days)):
+        part = days[begin : begin + size]
         within = f"date BETWEEN DATE '{part[0]}' AND DATE '{part[-1]}'" if part else str(not size).lower()
         found = source.rows.format(view=query.view, where=f"{where} AND {within}")
         if source.time and not source.columns:
@@ -300,7 +292,7 @@ def _fill(
             found += f" AND {source.time} < make_timestamptz({60_000_000 * ((cut or 0) + 1)})"
         sql = f"SELECT {shown} FROM ({found}) WHERE {later} ORDER BY {order} LIMIT {rows}"  # noqa: S608
         rows -= lakes.connection.execute(f"{into} {sql}", values).fetchall()[0][0]
-        into, at, size = "INSERT INTO page", at + size, 4 * size
+        into, begin, size = "INSERT INTO page", begin + size, 4 * size
 
 
 def save_frame(frame: Frame, form: Form, file: Path) -> None:

@@ -18,12 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from cloud.command_line import OK
+from cloud.command_line import OK, count
 from cloud.config import load
 from cloud.errors import CloudError
 from cloud.values import CLOUD_CONFIG
 
-_MOST_DAYS: Final = 3660
+_MOST_DAYS: Final = 36_500
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS token (id TEXT PRIMARY KEY, user TEXT NOT NULL, note TEXT NOT NULL, "
     "sha256 TEXT NOT NULL UNIQUE, expires_s REAL NOT NULL) STRICT"
@@ -54,12 +54,6 @@ def _hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _days(text: str) -> int:
-    if not text.isdecimal() or len(text) > 4 or not 0 < int(text) <= _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {_MOST_DAYS}")
-    return int(text)
-
-
 def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     arguments.description = "Bearer tokens for /api/v1/ of the dashboard: each has its user's masts alone."
@@ -69,7 +63,7 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
     actions = arguments.add_subparsers(dest="action", metavar="ACTION", required=True)
     made = actions.add_parser("add", parents=[config], help="make one, which is printed this once")
     made.add_argument("user", metavar="USER", help="of [dashboard.users.USER]")
-    made.add_argument("--days", type=_days, default=90, metavar="N", help="until it expires (default: 90)")
+    made.add_argument("--days", type=count, default=90, metavar="N", help="until it expires (default: 90)")
     made.add_argument("--note", default="", metavar="TEXT", help="what it is for")
     actions.add_parser("list", parents=[config], help="all of them, without the tokens themselves")
     gone = actions.add_parser("revoke", parents=[config], help="refuse one from now on")
@@ -88,7 +82,10 @@ def run(options: argparse.Namespace) -> int:
     with _opened(Path(config.tokens), "rwc") as tokens:
         tokens.execute(_TABLE)
         if options.action == "add":
-            token, until_s = f"fieldgate_{secrets.token_urlsafe(32)}", time.time() + 86_400 * options.days
+            token, until_s = (
+                f"fieldgate_{secrets.token_urlsafe(32)}",
+                time.time() + 86_400 * min(options.days, _MOST_DAYS),
+            )
             row = (_hash(token)[:8], options.user, options.note, _hash(token), until_s)
             tokens.execute("INSERT INTO token VALUES (?, ?, ?, ?, ?)", row)
             sys.stdout.write(f"{token}\n")

@@ -58,8 +58,7 @@ def test_a_token_is_its_users_until_it_is_revoked(
     [
         (["add", "olga"], 1, "has no [dashboard.users.olga]; its users: anna"),
         (["revoke", "x"], 1, "there is no token x; `fieldgate token list` has them all"),
-        (["add", "anna", "--days", "0"], 2, "'0' is no number of days from 1 to 3660"),
-        (["add", "anna", "--days", "99999"], 2, "no number of days"),
+        (["add", "anna", "--days", "0"], 2, "'0' is not a whole number above 0"),
     ],
 )
 def test_what_is_wrong_is_said(
