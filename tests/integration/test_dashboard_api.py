@@ -262,3 +262,11 @@ def test_openapi_says_what_there_is_and_nothing_comes_from_elsewhere(annas: str,
             "format"} == set(names)  # fmt: skip
     assert names["mast"]["required"]
     assert [anna.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+
+
+def test_without_users_it_is_this_machines_and_no_other_sites(place: Path) -> None:
+    (place / "open.toml").write_text('[lake]\npath = "lake"\n')
+    with served(place, "open.toml", "127.0.0.1") as found:
+        address = f"http://127.0.0.1:{found}/api/v1/alerts?format=csv"
+        assert httpx.get(address).text.startswith("id,rule,")
+        assert httpx.get(address, headers={"Host": "evil.example"}).status_code == 403
