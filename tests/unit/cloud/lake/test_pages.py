@@ -103,6 +103,6 @@ def test_python_of_the_page_runs(
     lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(lake.parent)
-    (block,) = blocks("docs/analyse.md", "python")
-    exec(block, {})  # noqa: S102 - the page's own lines
+    for block in blocks("docs/analyse.md", "python"):
+        exec(block, {})  # noqa: S102 - the page's own lines
     assert CUP in capsys.readouterr().out
