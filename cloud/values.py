@@ -152,7 +152,7 @@ def tiles_url(text: str) -> str:
 
 
 # The wide ones are what a Japanese keyboard gives: spreadsheets take them too.
-_BEGINS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+BEGINS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def no_formula(value: _T) -> _T | str:
@@ -160,7 +160,7 @@ def no_formula(value: _T) -> _T | str:
 
     Each text in a file that people open passes here: units and names are a device's own words.
     """
-    is_formula = isinstance(value, str) and len(value) > 1 and value.startswith(_BEGINS_A_FORMULA)
+    is_formula = isinstance(value, str) and len(value) > 1 and value.startswith(BEGINS_A_FORMULA)
     return f"'{value}" if is_formula else value
 
 

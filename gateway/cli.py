@@ -83,6 +83,7 @@ COMMANDS: Final = {
     "dashboard": Command(
         "cloud.dashboard.command", "pages over the tables of a lake: fleet, masts, alerts", ("dashboard",)
     ),
+    "token": Command("cloud.operate.tokens", "programs' access to the dashboard's API: add, list, revoke"),
     "report": Command("cloud.dashboard.report.command", "a day, week or month as HTML or PDF", ("report",)),
     "export": Command(
         "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
@@ -95,7 +96,6 @@ COMMANDS: Final = {
 """The commands in the order of ``--help``; those of two words are listed below the first."""
 GROUPS: Final = {"service": "what systemd's units run: report, uplink, relays"}
 """First words that are no commands by themselves."""
-
 
 _EXTRAS: Final = (
     "apprise", "delta", "deltalake", "duckdb", "fastapi", "matplotlib", "nicegui", "numpy", "pandas", "py4j",

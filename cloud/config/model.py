@@ -237,7 +237,7 @@ class DashboardConfig(Table):
     none by anybody on this machine. ``live``: whether Kafka is read for live values, where it is given.
     ``proxies``: addresses and networks of what the pages are behind, whose ``X-Forwarded-For`` and ``-Proto``
     count. ``tiles``: where browsers get the tiles of the sites' map, None for no map;
-    ``tiles_attribution``, which may have HTML, is shown with it.
+    ``tiles_attribution``, which may have HTML, is shown with it. ``tokens`` is the file of `fieldgate token`.
     """
 
     listen: str | None = None
@@ -248,6 +248,7 @@ class DashboardConfig(Table):
     proxies: list[Annotated[str, AfterValidator(_network)]] = Field(default_factory=list)
     tiles: Annotated[str, AfterValidator(tiles_url)] | None = None
     tiles_attribution: str = ""
+    tokens: PathKey | None = None
     users: Mapping[str, DashboardUser] = Field(default_factory=dict)
 
     @model_validator(mode="after")

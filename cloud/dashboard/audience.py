@@ -19,6 +19,7 @@ class Audience:
     def __init__(
         self, lakes: Lakes, users: Mapping[str, DashboardUser], live: LiveReadings | None = None
     ) -> None:
+        self.lakes = lakes
         self.users = users
         self.live_readings = live
         self._masts: dict[str | None, tuple[str, ...]] = {

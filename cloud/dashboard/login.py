@@ -15,6 +15,7 @@ from base64 import b64decode, b64encode
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from html import escape
+from http import HTTPStatus
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from string import Template
@@ -22,11 +23,13 @@ from typing import Final
 from urllib.parse import parse_qs, quote
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloud.backoff import backoff_s
 from cloud.config import DashboardUser
+from cloud.errors import CloudError
+from cloud.operate.tokens import user_of
 
 _COST: Final = {"n": 2**15, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
 """32 MiB and some 80 ms a guess."""
@@ -71,16 +74,20 @@ _FREE_GUESSES: Final = 5
 _MOST_WAITING: Final = 16
 """Passwords that are or wait to be worked on, some 80 ms each: a second or two for the last of them."""
 _LONGEST_FORM: Final = 4096
+_API: Final = "/api/"
 _OPEN: Final = ("/login", "/healthz")
 
 _PAGE: Final = Template(Path(__file__).with_name("login.html").read_text("utf-8"))
 
 
 class Sessions:
-    """Who is logged in, by token; and how often an address has guessed wrong."""
+    """Who is logged in, by token; and how often an address has guessed wrong.
 
-    def __init__(self, users: Mapping[str, DashboardUser]) -> None:
-        self._users = users
+    ``tokens`` is the file of those that programs have, None without one.
+    """
+
+    def __init__(self, users: Mapping[str, DashboardUser], tokens: str | None = None) -> None:
+        self._users, self._tokens = users, tokens
         self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._wrong: OrderedDict[str, tuple[Counter[str], float]] = OrderedDict()
         self._one_guess = Lock()
@@ -90,6 +97,11 @@ class Sessions:
         """The user of a session that has not ended."""
         name, until_s = self._sessions.get(token or "", (None, 0.0))
         return name if time.monotonic() < until_s else None
+
+    def user_of_program(self, token: str) -> str | None:
+        """The user whose token a program has; None where it doesn't count. Raises CloudError."""
+        name = user_of(Path(self._tokens), token) if self._tokens is not None else None
+        return name if name in self._users else None
 
     def wait_s(self, address: str) -> float:
         """How long the address has to wait until it may guess again."""
@@ -159,7 +171,7 @@ def _network(address: str) -> str:
 
 
 class LoggedIn:
-    """Lets nothing but the login pass without a session; ``scope["user"]`` is whose it is."""
+    """Lets nothing but the login pass without a session, or a program's token; ``scope["user"]`` is whose."""
 
     def __init__(self, inner: ASGIApp, sessions: Sessions) -> None:
         self._inner, self._sessions = inner, sessions
@@ -170,7 +182,13 @@ class LoggedIn:
             await self._inner(scope, receive, send)
             return
         token = token_of(scope)
-        scope["user"] = self._sessions.user(token)
+        try:
+            bearer, sessions = _bearer_of(scope), self._sessions
+            scope["user"] = sessions.user(token) if bearer is None else sessions.user_of_program(bearer)
+        except CloudError:
+            remedy = "The operator sees why by `fieldgate token list`."
+            await problem(503, "Tokens can't be read now.", remedy=remedy)(scope, receive, send)
+            return
         if scope["user"] is not None:
 
             async def received() -> Message:
@@ -186,6 +204,13 @@ class LoggedIn:
             await _to_login(scope)(scope, receive, send)
 
 
+def _bearer_of(scope: Scope) -> str | None:
+    """The token by which a program asks for what the API has; None without one."""
+    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    kind, _, token = given.decode("latin-1").partition(" ")
+    return token.strip() if kind.lower() == "bearer" and scope["path"].startswith(_API) else None
+
+
 def token_of(scope: Scope) -> str | None:
     """The session's token among a request's cookies."""
     for name, value in scope["headers"]:
@@ -199,11 +224,22 @@ def token_of(scope: Scope) -> str | None:
 
 def _to_login(scope: Scope) -> Response:
     """A page's address leads to the login and back; what a program asks for is refused."""
+    if scope["path"].startswith(_API):
+        remedy = "Send Authorization: Bearer TOKEN, which `fieldgate token add` makes."
+        refused = problem(401, "No token, or one that is unknown, expired or revoked.", remedy=remedy)
+        refused.headers["WWW-Authenticate"] = "Bearer"
+        return refused
     if scope["method"] != "GET" or scope["path"].startswith(("/csv/", "/_nicegui")):
         return PlainTextResponse("Log in first: /login\n", 401)
     query = scope["query_string"].decode("latin-1")
     to = scope["path"] + (f"?{query}" if query else "")
     return RedirectResponse(f"/login?to={quote(to)}", 303)
+
+
+def problem(status: int, detail: str, **more: object) -> Response:
+    """An error of the API by RFC 9457; ``more`` are its further members."""
+    body = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
+    return JSONResponse(body, status, media_type="application/problem+json")
 
 
 def form(to: str, problem: str = "", status: int = 200) -> HTMLResponse:

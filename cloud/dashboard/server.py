@@ -17,6 +17,7 @@ from nicegui import Client, Event, app, context, ui
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cloud.config import CloudConfig
+from cloud.dashboard.api import api_of
 from cloud.dashboard.audience import Audience
 from cloud.dashboard.behind import EVERY_S, Behind, behind_card
 from cloud.dashboard.commands import CommandSender
@@ -152,8 +153,8 @@ def _user(request: HttpRequest) -> str | None:
     return user
 
 
-def _add_login(audience: Audience) -> None:
-    sessions = Sessions(audience.users)
+def _add_login(audience: Audience, tokens: str | None) -> None:
+    sessions = Sessions(audience.users, tokens)
     app.add_middleware(LoggedIn, sessions=sessions)
 
     @app.get("/login")
@@ -184,7 +185,7 @@ def serve(
     unopened = Unopened()
     hosts = frozenset(f"{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]"))
     if audience.users:
-        _add_login(audience)
+        _add_login(audience, config.dashboard.tokens)
     # What is added last is asked first.
     app.add_middleware(SameSite, hosts=None if audience.users else hosts)
 
@@ -209,6 +210,8 @@ def serve(
     async def _pipeline(request: HttpRequest) -> None:
         first = partial(behind_card, behind, looked)
         await unopened.add(lists_page(audience.reader(_user(request)), changed, "Pipeline", first))
+
+    app.mount("/api/v1", api_of(audience))
 
     @app.get("/healthz")
     def _healthz() -> PlainTextResponse:

@@ -107,7 +107,7 @@ class LakeReader:
         columns: Mapping[str, Sequence[str]] = MappingProxyType({"statistics": STATISTICS, "mast": MAST}),
     ) -> None:
         self.lakes = lakes
-        self._gateways = gateways
+        self.gateways = gateways
         self._columns = columns
         self._lock = threading.Lock()
         self._tables: dict[str, tuple[int, duckdb.DuckDBPyConnection]] = {}
@@ -150,7 +150,7 @@ class LakeReader:
 
     def shows(self, gateway: str) -> bool:
         """Whether the mast's rows are among those it has."""
-        return is_named(gateway, self._gateways)
+        return is_named(gateway, self.gateways)
 
     def read(self, table: str, sql: str, values: Sequence[Any] = ()) -> Frame:
         """The answer to a query about one table. Raises Missing where there is none, LakeError."""
@@ -162,7 +162,8 @@ class LakeReader:
         held = self._slices.get(span)
         if held is None or held[0] != version:
             rows = self._take("statistics", span)
-            of_mast, no_mast = None, _missing("mast")
+            of_mast: Any = None
+            no_mast: CloudError = missing("mast")
             try:
                 of_mast = self._take("mast", span)
             except CloudError as error:
@@ -190,7 +191,7 @@ class LakeReader:
     def _ask(self, table: str, question: Callable[[duckdb.DuckDBPyConnection], _Answer]) -> _Answer:
         """Once more from a table opened anew: compaction takes files away that the log had named."""
         if self.version(table) < 0:
-            raise _missing(table)
+            raise missing(table)
         with self._lock:
             for attempt in (1, 2):
                 try:
@@ -210,17 +211,23 @@ class LakeReader:
             opened = open_lakes(self.lakes, [table])
             # Or it keeps what it has read of files, up to most of the machine's memory.
             opened.execute("SET enable_external_file_cache = false; SET memory_limit = '256MB'")
-            if "*" not in self._gateways:
-                _narrow(opened, table, self._gateways)
+            if "*" not in self.gateways:
+                _narrow(opened, table, self.gateways)
             self._tables[table] = held = (version, opened)
         return held[1]
 
 
 def _narrow(connection: duckdb.DuckDBPyConnection, table: str, gateways: Sequence[str]) -> None:
     """Puts the rows of some gateways in the table's place; a row that has none is nobody's."""
-    named = " OR ".join(f"gateway GLOB {_literal(each)}" for each in gateways) or "false"
     connection.execute(f'ALTER VIEW "{table}" RENAME TO "all {table}"')
-    connection.execute(f'CREATE TEMP VIEW "{table}" AS FROM "all {table}" WHERE {named}')
+    connection.execute(f'CREATE TEMP VIEW "{table}" AS FROM "all {table}" WHERE {of_gateways(gateways)}')
+
+
+def of_gateways(patterns: Sequence[str]) -> str:
+    """Returns the condition that one of the names, which may have ``*``, is a row's gateway."""
+    if "*" in patterns:
+        return "true"
+    return " OR ".join(f"gateway GLOB {_literal(each)}" for each in patterns) or "false"
 
 
 def is_named(gateway: str, patterns: Sequence[str]) -> bool:
@@ -235,7 +242,8 @@ def _literal(pattern: str) -> str:
     return "'" + re.sub(r"([\[?])", r"[\1]", pattern).replace("'", "''") + "'"
 
 
-def _missing(table: str) -> CloudError:
+def missing(table: str) -> Missing:
+    """Returns that no lake has the table, with what fills it."""
     filled_by = f"; {FILLED_BY[table]} fills it" if table in FILLED_BY else ""
     return Missing(f"The lake has no table {table} yet{filled_by}.")
 
@@ -316,7 +324,7 @@ def _bound(at: int) -> str:
     return f"CASE quantity {known} ELSE {plausible_range('')[at]!r} END"
 
 
-_IS_WILD: Final = " OR ".join(
+IS_WILD: Final = " OR ".join(
     f"{name} < {_bound(0)} OR {name} > {_bound(1)}" for name in ("avg", "min", "max")
 )  # fmt: skip
 """NaN is more than any bound."""
@@ -329,7 +337,7 @@ def plausible(name: str, table: str) -> str:
     """
     value = f'"{name}"'
     if table == "statistics" and name in FIGURES:
-        value = f"CASE WHEN ({_IS_WILD}) IS NOT TRUE THEN {name} END"
+        value = f"CASE WHEN ({IS_WILD}) IS NOT TRUE THEN {name} END"
     elif name in _MOST_OF_MAST:
         value = f"CASE WHEN abs({name}) <= {_MOST_OF_MAST[name]!r} THEN {name} END"
     elif table == "mast" and name != "interval_start":

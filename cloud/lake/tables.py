@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -162,14 +162,23 @@ def open_lakes(lakes: Lakes, tables: Collection[str] | None = None) -> duckdb.Du
 class LazyLakes:
     """Lakes of which a table is opened when a statement first names it; ``connection`` is their DuckDB.
 
-    ``as_of``: tables as they were then, or one table's version. One thread uses it. Raises LakeError where a
-    lake isn't there.
+    ``as_of``: tables as they were then, one table's version, or versions by ``lake/table`` of those that are
+    wanted. ``days`` are those that a table's files are of, by name, where it is stored by date. One thread
+    uses it. Raises LakeError where a lake isn't there.
     """
 
-    def __init__(self, lakes: Lakes, as_of: datetime | int | None = None) -> None:
+    def __init__(self, lakes: Lakes, as_of: datetime | int | Mapping[str, int] | None = None) -> None:
         self._lakes = lakes
         self._as_of = as_of
-        self._locations = {lake: _locations(lake, *place) for lake, place in lakes.items()}
+        self.days: dict[str, set[date]] = {}
+        self._locations = {
+            lake: {
+                name: location
+                for name, location in _locations(lake, *place).items()
+                if not isinstance(as_of, Mapping) or f"{lake}/{name}" in as_of
+            }
+            for lake, place in lakes.items()
+        }
         self._added: set[str] = set()
         self.connection = duckdb.connect(":memory:")
         self.connection.execute("SET TimeZone = 'UTC'")
@@ -235,7 +244,9 @@ class LazyLakes:
         location = self._locations[lake][name]
         try:
             version = self._as_of if isinstance(self._as_of, int) else None
-            if version is not None and self._added:
+            if isinstance(self._as_of, Mapping):
+                version = self._as_of[f"{lake}/{name}"]
+            elif version is not None and self._added:
                 raise LakeError(f"--as-of {version} is one table's version; name a time for several tables")
             table = DeltaTable(location, version=version, storage_options=for_delta_rs(store))
             if isinstance(self._as_of, datetime):
@@ -244,6 +255,9 @@ class LazyLakes:
                 commit = Path(location, "_delta_log", f"{table.version():020}.json")
                 if commit.exists() and commit.stat().st_mtime > self._as_of.timestamp() + 0.001:
                     raise LakeError(f"lake {lake}: table {name} has no version as old as {self._as_of}")
+            if table.metadata().partition_columns == ["date"]:
+                days = (each["date"] for each in table.partitions())
+                self.days.setdefault(name, set()).update(date.fromisoformat(each) for each in days if each)
             add_table(self.connection, view, table, None if _local_root(uri) is None else Path(location))
         except (OSError, DeltaError, duckdb.IOException) as error:
             reason = in_words(error, uri, store) or gone(error) or _plain(error)

@@ -107,6 +107,6 @@ def test_python_of_the_page_runs(
     monkeypatch.chdir(lake.parent)
     # The wheel has this module as the package fieldgate (tests/integration/test_wheel.py).
     monkeypatch.setitem(sys.modules, "fieldgate", fieldgate)
-    (block,) = blocks("docs/analyse.md", "python")
-    exec(block, {})  # noqa: S102 - the page's own lines
+    for block in blocks("docs/analyse.md", "python"):
+        exec(block, {})  # noqa: S102 - the page's own lines
     assert CUP in capsys.readouterr().out
