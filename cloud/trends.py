@@ -359,7 +359,7 @@ def reported(
 ) -> Iterator[Daily]:
     """The daily values of rows of daily reports, as ``reports`` selects them."""
     for gateway, day, recovery, outbox, disk in rows:
-        for channel, share in (recovery or {}).items():
+        for channel, share in dict(recovery or {}).items():
             if share is not None:
                 yield Daily(gateway, channel, "errors", day, 100 * (1 - share), 1)
         for kind, value in (("outbox", outbox), ("disk", disk)):

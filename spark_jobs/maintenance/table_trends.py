@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from functools import partial, reduce
 from typing import Any, Final
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud.trends import Daily, queries, reported, trends
 from spark_jobs.platform.schemas import CHANNELS, HEALTH, SITES, STATISTICS, TRENDS
@@ -25,20 +28,26 @@ def write_trends(spark: SparkSession, settings: Settings, now: datetime) -> int:
         location = settings.table(table.name)
         if DeltaTable.isDeltaTable(spark, location):
             spark.read.format("delta").load(location).createOrReplaceTempView(table.name)
-    today, daily = now.astimezone(UTC).date(), list[Daily]()
+    today, found = now.astimezone(UTC).date(), list[DataFrame]()
     for name, sql in queries(today).items():
         try:
-            rows: list[Any] = spark.sql(sql).collect()
+            daily = spark.sql(sql)
         except AnalysisException as error:
             if error.getCondition() != _ABSENT:
                 raise
             continue
-        daily += reported(rows) if name == "reports" else (Daily(*row) for row in rows)
-    found = [asdict(each) | {"date": each.day, "updated_at": now} for each in trends(daily, today)]
-    if found:
-        columns = TRENDS.schema.names
-        rows = [tuple(each[name] for name in columns) for each in found]
-        frame = spark.createDataFrame(rows, TRENDS.schema)
-        location = ensure_table(spark, settings, TRENDS)
-        write(frame, location, mode="overwrite", replaceWhere=f"date = '{today}'")
-    return len(found)
+        made = partial(_of_mast, name=name, today=today, now=now)
+        found.append(daily.groupBy("gateway").applyInArrow(made, TRENDS.schema))
+    if not found:
+        return 0
+    location = ensure_table(spark, settings, TRENDS)
+    of_today = f"date = '{today}'"
+    write(reduce(DataFrame.union, found), location, mode="overwrite", replaceWhere=of_today)
+    return spark.read.format("delta").load(location).where(of_today).count()
+
+
+def _of_mast(daily: pa.Table, name: str, today: date, now: datetime) -> pa.Table:
+    rows: list[Any] = [tuple(row.values()) for row in daily.to_pylist()]
+    found = trends(reported(rows) if name == "reports" else (Daily(*row) for row in rows), today)
+    made = [asdict(each) | {"date": each.day, "updated_at": now} for each in found]
+    return pa.Table.from_pylist(made, to_arrow_schema(TRENDS.schema))
