@@ -88,6 +88,7 @@ COMMANDS: Final = {
     "export": Command(
         "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
     ),
+    "health": Command("cloud.lake.health", "what wears on masts, and when it is at its limit", ("analyst",)),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
     "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
     "simulate": Command(".simulate", "the past days of a fleet that never was, into Kafka"),

@@ -67,6 +67,7 @@ FILLED_BY: Final = {
     "anomalies": "fieldgate jobs run anomaly",
     "alerts": "fieldgate jobs run alerts",
     "recalibrations": "fieldgate jobs recalibrate",
+    "trends": "fieldgate jobs maintain",
     "imports": "fieldgate import",
     "cleaning": "fieldgate cleaning",
 }

@@ -27,6 +27,7 @@ from spark_jobs.alerting.rules import (
     Silent,
     Stuck,
     Threshold,
+    Wear,
 )
 
 _LATE_PASS_US: Final = 600_000_000
@@ -38,7 +39,7 @@ PARTS: Final = 64
 
 
 _DAY_US: Final = 86_400_000_000
-OfTable = Recovery | Anomaly | Cloned | Event | Health | Calibration
+OfTable = Recovery | Anomaly | Cloned | Event | Health | Wear | Calibration
 """Rules on what the tables have, not on readings as they arrive."""
 
 
@@ -46,7 +47,8 @@ class IntervalRow(NamedTuple):
     """A row of a table that rules are about.
 
     ``measure`` is recovery, score over threshold, 1 of a gateway that there is twice, a figure of a report,
-    or the days until a calibration expires. ``name`` is that of the figure, or the kind of an event;
+    or the days until a calibration expires or a trend is at its limit. ``name`` is that of the figure, or the
+    kind of an event or a trend;
     ``slope`` is the figure's change a day, None where it has no trend. ``detail`` describes an event.
     ``arrived_us`` is when Kafka had what a gateway reports, however long before it was made.
     """
@@ -90,6 +92,11 @@ def judged(rule: OfTable, row: IntervalRow) -> Observation | None:
             found = level(worse, rule.above, rule.below, rule.clear)
             if within_us and found is Level.VIOLATED:
                 value = 0.0 if value == worse else max((limit - value) / slope, 0.0)
+        case Wear():
+            if not rule.is_about(row.name or ""):
+                return None
+            days = rule.within_us / _DAY_US
+            found = level(value, None, days, days)
         case Calibration():
             found = level(value, None, rule.days, rule.days)
             if found is Level.VIOLATED:

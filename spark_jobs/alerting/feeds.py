@@ -8,8 +8,20 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, functions as F
 
-from spark_jobs.alerting.rules import REPORTED, Anomaly, Calibration, Cloned, Event, Health, Recovery, Rule
-from spark_jobs.platform.schemas import ANOMALIES, CHANNELS, EVENTS, HEALTH, PRESENCE, RUNS, STATISTICS, Table
+from cloud.trends import theil_sen
+from spark_jobs.alerting.rules import (
+    REPORTED,
+    Anomaly,
+    Calibration,
+    Cloned,
+    Event,
+    Health,
+    Recovery,
+    Rule,
+    Wear,
+)
+from spark_jobs.platform import schemas
+from spark_jobs.platform.schemas import CHANNELS, EVENTS, HEALTH, PRESENCE, RUNS, STATISTICS, TRENDS, Table
 
 _START_US: Final = "unix_micros(interval_start) as start_us"
 # A clock that was ahead once would make all that follows older than it.
@@ -17,8 +29,6 @@ _WHEN: Final = ("unix_micros(least(time, kafka_time)) as start_us", "unix_micros
 _OF_GATEWAY: Final = "cast(null as string) as channel"
 _DAY_S: Final = 86_400
 _TREND_DAYS: Final = 14
-_FEWEST: Final = 5
-"""Reports that a trend is made of, at least."""
 _MOST_DETAIL: Final = 200
 _MOST_FIELDS: Final = 4000
 """Characters of an event's fields of which a message can have some."""
@@ -80,15 +90,31 @@ def _figures(reports: DataFrame) -> DataFrame:
 
 
 def _health(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Figures of daily reports; ``slope`` is their change a day where two weeks' reports lie about a line."""
+    """Figures of daily reports, each with those of two weeks, as ``past``."""
     key, since = ("gateway", "channel", "name"), F.date_sub(F.current_date(), _TREND_DAYS)
     past = _figures(table.where((F.col("date") >= since) & (F.col("time") >= since)))
-    day = F.col("start_us") / (_DAY_S * 1_000_000)
-    is_line = (F.count("*") >= _FEWEST) & (F.regr_r2("measure", day) >= 0.5)
-    trends = past.groupBy(*key).agg(F.when(is_line, F.regr_slope("measure", day)).alias("slope"))
+    pasts = past.groupBy(*key).agg(F.collect_list(F.struct("start_us", "measure")).alias("past"))
     same = [F.col(f"f.{name}").eqNullSafe(F.col(f"t.{name}")) for name in key]
-    joined = _figures(changes).distinct().alias("f").join(trends.alias("t"), same, "left")
-    return joined.select("f.*", "t.slope", F.lit(1).alias("version"))
+    joined = _figures(changes).distinct().alias("f").join(pasts.alias("t"), same, "left")
+    return joined.select("f.*", "t.past", F.lit(1).alias("version"))
+
+
+def _with_slope(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A figure with its change a day, where two weeks' reports lie about a line that surely has one."""
+    points = {each["start_us"] / (_DAY_S * 1e6): each["measure"] for each in row["past"] or ()}
+    line = theil_sen(sorted(points.items()))
+    slope = line.slope if line is not None and line.is_sure else None
+    return {**{name: each for name, each in row.items() if name != "past"}, "slope": slope}
+
+
+def _wear(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
+    """Trends of a day; the measure is the days that are left until the limit, endless where none are."""
+    left = F.when(F.col("crosses_until").isNotNull(), F.datediff("crosses", "date").cast("double"))
+    return changes.select(
+        "gateway", "channel", F.unix_micros(F.col("date").cast("timestamp")).alias("start_us"),
+        F.coalesce(left, F.lit(float("inf"))).alias("measure"), F.lit(1).alias("version"),
+        F.col("kind").alias("name"), "detail",
+    ).distinct()  # fmt: skip
 
 
 def _calibrations(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
@@ -129,11 +155,12 @@ class Feed(NamedTuple):
 
 FEEDS: Final[Sequence[tuple[type[Rule], Feed]]] = (
     (Recovery, Feed(STATISTICS, _recovery)),
-    (Anomaly, Feed(ANOMALIES, _anomalies)),
+    (Anomaly, Feed(schemas.ANOMALIES, _anomalies)),
     (Cloned, Feed(PRESENCE, _presence)),
     (Event, Feed(EVENTS, _events, _DAY_S, _described)),
     (Event, Feed(RUNS, _starts, _DAY_S)),
-    (Health, Feed(HEALTH, _health, _DAY_S)),
+    (Health, Feed(HEALTH, _health, _DAY_S, _with_slope)),
+    (Wear, Feed(TRENDS, _wear, _DAY_S)),
     (Calibration, Feed(CHANNELS, _calibrations, _DAY_S, by_days=True)),
 )
 """The kinds of rules, each with what it is evaluated on."""

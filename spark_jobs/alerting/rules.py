@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WrapValidator, mode
 from cloud.toml_models import Table
 from cloud.toml_problems import WrongValue, nearest
 from cloud.toml_source import TomlSource
+from cloud.trends import KINDS as TRENDS
 from cloud.values import duration_s
 from cloud.wire.command_records import NAME
 from spark_jobs.platform.errors import SettingsError
@@ -330,6 +331,27 @@ class Health(Reported, Limited):
     within_us: Span | None = Field(None, validation_alias="within")
 
 
+def _worn(value: object) -> tuple[str, ...]:
+    named = _patterns(value)
+    if wrong := next((each for each in named if not any(fnmatchcase(kind, each) for kind in TRENDS)), None):
+        raise WrongValue(f"must be of {', '.join(TRENDS)}", nearest(wrong, TRENDS))
+    return named
+
+
+class Wear(Reported):
+    """Trends of the table ``trends`` that get to their limit within a time, surely at 95 %."""
+
+    kind: Literal["wear"]
+    trends: Annotated[tuple[str, ...], BeforeValidator(_worn)] = ("*",)
+    within_us: Span = Field(validation_alias="within")
+    message: Annotated[str, BeforeValidator(_message)] = "{gateway}: {channel}: {detail}"
+    hold_us: ClassVar = 0
+
+    def is_about(self, trend: str) -> bool:
+        """Whether trends of this kind raise the alert."""
+        return any(fnmatchcase(trend, pattern) for pattern in self.trends)
+
+
 class Calibration(Reported):
     """Calibrations that expire in fewer days; 0: those that have expired."""
 
@@ -339,7 +361,7 @@ class Calibration(Reported):
 
 
 AnyRule = Annotated[
-    Threshold | Stuck | Silent | Pair | Recovery | Anomaly | Cloned | Event | Health | Calibration,
+    Threshold | Stuck | Silent | Pair | Recovery | Anomaly | Cloned | Event | Health | Wear | Calibration,
     Field(discriminator="kind"),
 ]
 KINDS: Final[tuple[type[Rule], ...]] = get_args(get_args(AnyRule)[0])

@@ -18,6 +18,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from spark_jobs.maintenance.table_files import SMALL_BYTES, Part, files_read, parts, table_locations
+from spark_jobs.maintenance.table_trends import write_trends
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import CONFLICTS, retried
 
@@ -38,6 +39,7 @@ SERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "anomalies": ("gateway",),
     "events": ("gateway",),
     "health": ("gateway",),
+    "trends": ("gateway",),
 }
 """The columns queries of these tables filter by. Not the time: Delta interleaves the bits of the columns'
 ranks, and where gateways are few and times many the times alone decide (measured: not one file less is
@@ -194,6 +196,8 @@ class Maintenance:
     def round(self, *, daily: bool = True) -> Report:
         """Everything once; without ``daily`` retention, clustering and vacuum are left out."""
         report = Report(self._options.dry_run)
+        if daily and not self._options.dry_run:
+            report.did("trends", "trends", rows=write_trends(self._spark, self._settings, self._now()))
         locations = table_locations(self._spark, self._settings.lake)
         for table, location in locations.items():
             before = parts(self._spark, location)

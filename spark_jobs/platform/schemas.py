@@ -155,6 +155,19 @@ HEALTH: Final = Table(
 )
 """The events of kind ``report``, field by field. Null is what a report hasn't, or has of another type."""
 
+TRENDS: Final = Table(
+    "trends",
+    columns(
+        "gateway channel kind: string, value reference: double, unit: string, "
+        "a_month a_month_low a_month_high limit_value: double, "
+        "crosses crosses_from crosses_until since: date, "
+        "days count: long, detail: string, updated_at: time, date: date"
+    ),
+    partitioned_by_date=True,
+    change_feed=True,
+)
+"""Of each day what wears, as ``cloud.trends`` has it; ``channel`` is null where the mast is meant."""
+
 STATUS: Final = Table(
     "_status",
     columns(

@@ -51,3 +51,7 @@ def dashboard(words: Sequence[str]) -> int:
 
 def notify(words: Sequence[str]) -> int:
     return main(["notify", *words])
+
+
+def health(words: list[str]) -> int:
+    return main(["health", *words])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from cloud.dashboard.report import drawings, figures
 from cloud.dashboard.report.figures import Period, PeriodView
 from cloud.dashboard.report.markup import document, number, percent, table, tag
 from cloud.errors import CloudError
+from cloud.lake.health import read_trends
 from cloud.lake.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site
 from cloud.lake.numbers import View, distribution, insolation, shear, summary, turbulence
 from cloud.lake.reader import Frame, LakeReader, Missing, Span
@@ -35,6 +37,7 @@ class Report:
     period: Period
     mast: Mast
     held: PeriodView | None
+    today: date
 
     @property
     def view(self) -> PeriodView:
@@ -371,11 +374,33 @@ def cleaning(report: Report) -> Parts:
     ]
 
 
+def wear(report: Report) -> Parts:
+    """What wears, as of the period's end or of today."""
+    until = min(report.period.after, report.today)
+    found, missing = read_trends(report.reader.lakes, until, report.gateway)
+    rows = [
+        (each.channel or "the mast", each.kind, number(each.value), each.unit, number(each.a_month, 2),
+         f"{number(each.a_month_low, 2)} to {number(each.a_month_high, 2)}", number(each.limit_value, 0),
+         str(each.crosses or "–"), f"{each.crosses_from or '…'} to {each.crosses_until or 'never'}"
+         if each.crosses else "–", f"{each.days:,}", f"{each.count:,}")
+        for each in found
+    ]  # fmt: skip
+    if not rows:
+        raise Missing(" ".join(missing) or "Nothing of this mast has been measured for long enough.")
+    head = ("channel", "*what", "now", "*unit", "a month", "*95 %", "limit", "*reached on", "*95 %", "days",
+            "intervals")  # fmt: skip
+    words = (
+        f"As of {until}: Theil's and Sen's line through medians of days and weeks. Twins, soiling and supply "
+        "are changes in % from the start, or from when they were clean and charged."
+    )
+    return [table(head, rows), *(tag("p", each, class_="note") for each in (words, *missing))]
+
+
 SECTIONS: Final[dict[str, Callable[[Report], Parts]]] = {
     "Instruments": instruments, "Recovery and coverage": recovery, "Means and extremes": means, "Wind": wind,
     "Course of the day": day, "Shear and turbulence": shear_and_turbulence, "Sun": sun,
     "Redundant pairs": pairs, "Gaps and flagged periods": flagged, "Runs and losses": runs, "Alerts": alerts,
-    "Cleaning log": cleaning,
+    "Wear and limits": wear, "Cleaning log": cleaning,
 }  # fmt: skip
 """The sections in the report's order."""
 
@@ -393,6 +418,7 @@ def read_report(
 ) -> Report:
     """What the lake has of a mast's period in the site's time. Raises CloudError for an unknown mast."""
     missing: list[str] = []
+    today = datetime.fromtimestamp(now_ms // 1000, UTC).date()
     site = read_site(reader, gateway, asked.end_ms + _HALF_A_DAY_MS, missing)
     period = replace(asked, offset_min=int(site.get("utc_offset_min") or 0))
     try:
@@ -401,7 +427,7 @@ def read_report(
         mast = Mast(gateway, (), (), 0, 0, site, (str(error), *missing))
     if not mast.channels:
         check_known(reader, gateway)
-        return Report(reader, gateway, period, mast, None)
+        return Report(reader, gateway, period, mast, None, today)
     lengths = mast.intervals_s
     if interval_s is not None and interval_s not in lengths:
         there = ", ".join(str(each) for each in lengths)
@@ -417,9 +443,9 @@ def read_report(
         0
     ]
     if newest is None:
-        return Report(reader, gateway, period, mast, None)
+        return Report(reader, gateway, period, mast, None, today)
     until = period.end_ms if now_ms >= period.end_ms else min(period.end_ms, newest + 1000 * chosen)
-    return Report(reader, gateway, period, mast, PeriodView(view, period, until))
+    return Report(reader, gateway, period, mast, PeriodView(view, period, until), today)
 
 
 def write_page(report: Report, *, now_ms: int, version: str) -> str:

@@ -17,7 +17,7 @@ from spark_jobs.alerting.engine import PARTS, Engine, IntervalRow
 from spark_jobs.alerting.evaluator import AlertEvent
 from spark_jobs.alerting.gateway_state import GatewayState, Sample
 from spark_jobs.alerting.notifications import Notifier, closing, command_id, merged_row
-from spark_jobs.alerting.rules import Anomaly, Calibration, Event, Health, Recovery, alert_id
+from spark_jobs.alerting.rules import Anomaly, Calibration, Event, Health, Recovery, Wear, alert_id
 from spark_jobs.platform.errors import SettingsError
 from tests.support.rules import rules_of as rules
 
@@ -625,6 +625,24 @@ def test_recovery_of_a_day_by_channel() -> None:
     )
     rows = [figure(0, "recovery", 0.5, channel=name) for name in ("cup-a.wind_speed", "vane.wind_direction")]
     assert [each.channel for each in engine.observe_intervals(Health, rows, T0 + S)] == ["cup-a.wind_speed"]
+
+
+def test_a_trend_that_gets_to_its_limit() -> None:
+    engine = Engine(
+        rules('[[rule]]\nname = "wears"\nkind = "wear"\ntrends = ["twins", "sup*"]\nwithin = "60d"\n')
+    )
+    left = [(0, "twins", 61.0), (1, "twins", 59.0), (1, "outbox", 1.0), (2, "supply", 0.0),
+            (3, "twins", float("inf"))]  # fmt: skip
+    rows = [
+        figure(day, name, value, channel=f"{name}.x")._replace(detail="-2 %") for day, name, value in left
+    ]
+    events = [each for row in rows for each in engine.observe_intervals(Wear, [row], row.start_us + S)]
+    assert [(each.channel, each.transition.name, each.live) for each in events] == [
+        ("twins.x", "RAISED", True), ("supply.x", "RAISED", True), ("twins.x", "CLEARED", True),
+    ]  # fmt: skip
+    first, _, last = Notifier().records(events, T0)[0]
+    assert (first.detail, first.value) == ("mast-07: twins.x: -2 %", 59.0)
+    assert (last.detail, last.value) == ("over: mast-07: wears twins.x", None)
 
 
 def test_a_calibration_before_and_after_its_end() -> None:

@@ -126,7 +126,8 @@ gateway = []
     assert str(caught.value).splitlines() == [
         'r.toml:1: max_ag: is not a known key (did you mean "max_age"?)',
         'r.toml:4: rule["Hot"].kind: must be one of "threshold", "stuck", "silent", "pair", "recovery", '
-        '"anomaly", "cloned", "event", "health", "calibration", not "treshold" (did you mean "threshold"?)',
+        '"anomaly", "cloned", "event", "health", "wear", "calibration", not "treshold" '
+        '(did you mean "threshold"?)',
         "r.toml:6: rule[2].name: is required",
         'r.toml:8: rule[2].above: must be a number, not "60": write 60, without quotes',
         'r.toml:10: rule[2].for: must be a duration such as "500ms", "30s", "10m", "1h" or "1d"',

@@ -1,0 +1,45 @@
+"""The table ``trends`` is what ``fieldgate health`` prints, and its alerts reach Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cloud.lake.health import read_trends
+from spark_jobs.jobs.alerts import AlertsJob
+from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions
+from spark_jobs.platform.settings import Settings
+from tests.spark.jobs.test_reported_alerts import found
+from tests.support.worn_lake import write_worn
+
+
+def test_a_worn_cup_is_in_the_table_and_raises_an_alert(
+    spark: SparkSession, settings: Settings, provisioned: str
+) -> None:
+    settings = replace(settings, bootstrap_servers=provisioned)
+    today = datetime.now(UTC).date()
+    # In the tropics the sun is as high in all seasons.
+    write_worn(Path(settings.lake), today, latitude=5.0)
+    maintenance = Maintenance(spark, settings, MaintenanceOptions())
+    written = {"action": "trends", "table": "trends", "rows": 7}
+    assert written in maintenance.round().actions
+    job = AlertsJob(spark, settings)
+    assert written in maintenance.round().actions
+    rows = spark.read.format("delta").load(settings.table("trends")).collect()
+    printed, missing = read_trends({"lake": (settings.lake, None)}, today)
+    assert missing == []
+    # Two engines, the same queries.
+    assert {(row.channel, row.kind, row.date, row.detail, row.crosses_until) for row in rows} == {
+        (each.channel, each.kind, each.day, each.detail, each.crosses_until) for each in printed
+    }
+    [worn] = [each for each in printed if (each.channel, each.kind) == ("cup-a.wind_speed", "twins")]
+
+    job.finish()
+    raised = {each.rule: each for each in found(provisioned, "mast-07")}
+    alert = raised["cup-wears"]
+    assert (alert.channel, alert.state, alert.historical) == ("cup-a.wind_speed", "raised", False)
+    assert alert.detail == f"mast-07: cup-a.wind_speed: {worn.detail}"
+    assert alert.value == worn.days_left
