@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway", "drivers", "buffer", "cloud", "spark_jobs")
 MOST_LINES = 700
 MOST_LINES_OF_A_ROOM = {
-    "gateway": 27_470,
+    "gateway": 27_471,
     "drivers": 8_250,
     "buffer": 2_150,
-    "cloud": 20_510,
+    "cloud": 21_250,
     "spark_jobs": 13_200,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
