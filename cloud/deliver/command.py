@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cloud.command_line import FAILED, OK
+from cloud.command_line import FAILED, OK, without_logs
 from cloud.config import load
 from cloud.config.model import DeliverConfig
 from cloud.dashboard.report import figures
@@ -82,9 +82,9 @@ def deliver(options: argparse.Namespace, now: datetime) -> int:
     lakes = lakes_of((), config)
     if options.dry_run:
         return _print(chosen, lakes, options.state, now)
-    logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
-    # Not others': a PDF's fonts are thirty lines of level INFO.
-    logging.getLogger("cloud").setLevel(logging.INFO)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    # One PDF is a thousand lines of theirs.
+    without_logs("weasyprint", "fontTools")
     with _alone(options.state) as (work, held), ThreadPoolExecutor(len(chosen)) as threads:
         making = threading.Lock()
         deliveries = [
