@@ -43,8 +43,12 @@ def write_secret(path: Path, content: str) -> None:
         except BaseException:
             path.unlink()
             raise
-    # The new name is on the disk only once its directory is.
-    directory = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_names(path.absolute().parent)
+
+
+def sync_names(folder: Path) -> None:
+    """Returns once new names in a folder are on the disk. Raises OSError."""
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

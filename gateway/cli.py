@@ -91,6 +91,7 @@ COMMANDS: Final = {
     "health": Command("cloud.lake.health", "what wears on masts, and when it is at its limit", ("analyst",)),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
     "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
+    "deliver": Command("cloud.deliver.command", "send reports and data by mail, SFTP, …", ("report",)),
     "simulate": Command(".simulate", "the past days of a fleet that never was, into Kafka"),
     "demo": Command(".demo.command", "everything on this machine, with a live view", ("spark", "analyst")),
 }

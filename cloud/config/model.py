@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import time
+from datetime import date, time
 from ipaddress import ip_network
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
@@ -199,6 +199,73 @@ class TargetConfig(Table):
     urgent: Names = Field(default_factory=lambda: ["critical"])
 
 
+def _like(pattern: str, example: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(f"must be {example}, not {text!r}")
+        return text
+
+    return AfterValidator(check)
+
+
+_Mailbox = Annotated[str, _like(r"[^@\s<>,;]+@[^@\s<>,;]+", "an address such as olga@example.org")]
+
+
+class SftpConfig(Table):
+    """``[deliver.NAME.sftp]``: a folder of an SSH server; what isn't given is as in the user's ``~/.ssh``."""
+
+    url: Annotated[
+        str, _like(r"sftp://[\w.-]+@[^@:/\s]+(:\d{1,5})?/[^\n]*", "sftp://USER@HOST[:PORT]/FOLDER")
+    ]
+    key: PathKey | None = None
+    known_hosts: PathKey | None = None
+
+
+class MailConfig(Table):
+    """``[deliver.NAME.mail]``: an SMTP server, who sends, and to whom."""
+
+    server: Annotated[str, _like(r"smtps?://[^@:/\s]+(:\d{1,5})?", "smtps://HOST[:PORT] or smtp://…")]
+    username: str | None = None
+    password: SecretKey | None = None
+    sender: _Mailbox = Field(validation_alias="from")
+    to: Annotated[list[_Mailbox], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _login(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("needs both username and password, or neither")
+        return self
+
+
+Format = Literal["html", "pdf", "csv", "toa5", "parquet", "iea43"]
+
+
+class DeliverConfig(Table):
+    """``[deliver.NAME]``: what is made of each mast's period, in the site's time, and the one place for it.
+
+    It is sent ``wait_s`` after its end, a correction so long after its statistics' last change. ``since`` is
+    the first day; without it the first period is the newest that is over at the first run.
+    """
+
+    masts: Names = Field(default_factory=lambda: ["*"])
+    period: Literal["day", "week", "month"]
+    formats: Annotated[list[Format], Field(min_length=1)]
+    wait_s: Duration = named("wait", default=6 * 3600.0)
+    since: date | None = None
+    folder: PathKey | None = None
+    bucket: OtherLake | None = None
+    sftp: SftpConfig | None = None
+    mail: MailConfig | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if sum(each is not None for each in (self.folder, self.bucket, self.sftp, self.mail)) != 1:
+            raise ValueError("needs one of folder, bucket, sftp and mail: two places are two [deliver.NAME]")
+        if self.bucket is not None and re.match(r"s3a?://[^/]+", self.bucket.path) is None:
+            raise ValueError(f"bucket.path must be s3://BUCKET[/FOLDER], not {self.bucket.path!r}")
+        return self
+
+
 def _password(text: str) -> str:
     if re.fullmatch(r"scrypt:[A-Za-z0-9+/]{22}:[A-Za-z0-9+/]{43}", text) is None:
         raise ValueError("must be a hash: `fieldgate dashboard --hash-password` prints it")
@@ -285,4 +352,5 @@ class CloudConfig(Table):
     users: UsersConfig = UsersConfig()
     identity: IdentityConfig = IdentityConfig()
     notify: Mapping[str, TargetConfig] = Field(default_factory=dict)
+    deliver: Mapping[str, DeliverConfig] = Field(default_factory=dict)
     dashboard: DashboardConfig = DashboardConfig()

@@ -118,20 +118,25 @@ def _interval(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the files and prints their paths. Raises CloudError."""
-    write_export(options, datetime.now(UTC))
+    paths, words = write_export(options, LakeReader(named_lakes(options)), datetime.now(UTC))
+    for path in paths:
+        sys.stdout.write(f"{path}\n")
+    for each in words:
+        sys.stderr.write(f"{each}\n")
     return OK
 
 
-def write_export(options: argparse.Namespace, now: datetime) -> None:
-    """As the command does, at a moment. Raises CloudError."""
+def write_export(
+    options: argparse.Namespace, reader: LakeReader, now: datetime
+) -> tuple[list[Path], list[str]]:
+    """Writes the files; their paths, and what to say about them. Raises CloudError."""
     places = places_of(options.output, options.format, options.mast)
     if options.readings and "iea43" in places:
         raise CloudError("--readings: iea43 describes the columns of statistics; leave one of them out")
     paths = list(places.values())
     units = places["csv"].with_suffix(".columns.csv") if "csv" in places else None
     paths += [units] if units else []
-    lakes = named_lakes(options)
-    reader = LakeReader(lakes)
+    words: list[str] = []
     reader.look()
     export = _asked(options, reader)
     try:
@@ -139,17 +144,16 @@ def write_export(options: argparse.Namespace, now: datetime) -> None:
         with whole_files(paths, force=options.force) as part:
             parts = {each: part[path] for each, path in places.items()}
             if (description := parts.pop("iea43", None)) is not None:
-                _describe(description, export, reader, now, options.organisation)
+                words += _describe(description, export, reader, now, options.organisation)
             if units:
                 write_columns(part[units], export)
-            rows = _write_rows(parts, lakes, export) if parts else 0
+            rows = _write_rows(parts, reader.lakes, export) if parts else 0
     except OSError as error:
         raise CloudError(f"-o {options.output}: {error.strerror or error}") from error
-    for path in paths:
-        sys.stdout.write(f"{path}\n")
     if parts:
         first, last = (export.moment(1000 * each) for each in (export.begin_ms, export.end_ms))
-        sys.stderr.write(f"{rows} rows, {first} to {last} {export.offset}{_gaps_left_out(export)}\n")
+        words.append(f"{rows} rows, {first} to {last} {export.offset}{_gaps_left_out(export)}")
+    return paths, words
 
 
 def _gaps_left_out(export: Export) -> str:
@@ -279,7 +283,8 @@ def _moment_ms(option: str, text: str | date | None, offset_min: int, default: i
 
 def _describe(
     path: Path, export: Export, reader: LakeReader, now: datetime, organisation: str | None
-) -> None:
+) -> list[str]:
+    """Writes iea43's file; what it lacks."""
     try:
         records = records_in_force(reader, export.mast.gateway, 0, FOREVER_MS)
     except Missing as error:
@@ -287,8 +292,7 @@ def _describe(
     author = f"fieldgate {installed_version()}"
     document, lacking = describe(export, records, now, author, organisation)
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    for each in lacking:
-        sys.stderr.write(f"iea43: {each}\n")
+    return [f"iea43: {each}" for each in lacking]
 
 
 def _write_rows(parts: Mapping[str, Path], lakes: Lakes, export: Export) -> int:

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 _PROBLEMS: Final = (
     (
         r"NoSuchBucket|bucket does not exist|UnknownStoreException",
-        "no such bucket: {bucket} at {endpoint}; create it, or correct the lake's URI",
+        "no such bucket: {bucket} at {endpoint}; create it, or correct the URI",
     ),
     (
         r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|signature we calculated|"
         r"[Aa]ccess [Kk]ey I[Dd] you provided|security token",
-        "{endpoint} refuses the credentials; correct access_key and secret_key of [lake.storage], or AWS_… "
+        "{endpoint} refuses the credentials; correct access_key and secret_key of {section}, or AWS_… "
         "in the environment",
     ),
     (
         # Before the others: whoever has no keys asks this machine for those of its role, whatever it answers.
         r"NoAuthWithAWSException|NoAwsCredentials|No AWS Credentials|Unable to load credentials|"
         r"credential provider|loading credentials|IMDS|/latest/(api/token|meta-data)",
-        "no credentials for {endpoint}; give access_key and secret_key in [lake.storage], or "
+        "no credentials for {endpoint}; give access_key and secret_key in {section}, or "
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
     ),
     (
@@ -34,7 +34,7 @@ _PROBLEMS: Final = (
     (
         r"UnknownHost|dns error|Connection refused|ConnectException|client error \(Connect\)|timed out|"
         r"No route to host",
-        "no connection to {endpoint}; is the endpoint of [lake.storage] right, and the store up",
+        "no connection to {endpoint}; is the endpoint of {section} right, and the store up",
     ),
 )
 
@@ -54,13 +54,15 @@ def for_delta(uri: str) -> str:
     return re.sub("^s3a://", "s3://", uri)
 
 
-def in_words(error: object, uri: str, store: StoreConfig | None) -> str | None:
+def in_words(
+    error: object, uri: str, store: StoreConfig | None, section: str = "[lake.storage]"
+) -> str | None:
     """What is wrong with a place in a bucket and what to do, from a library's error; None for others."""
     endpoint = (store.endpoint if store is not None else None) or "Amazon S3"
     bucket = re.sub("^s3a?://", "", uri).partition("/")[0]
     for signs, words in _PROBLEMS:
         if re.search(signs, str(error)) is not None:
-            return words.format(bucket=bucket, endpoint=endpoint, uri=uri)
+            return words.format(bucket=bucket, endpoint=endpoint, uri=uri, section=section)
     return None
 
 

@@ -83,7 +83,7 @@ CLOUD: Final = Product(
     scripts="scripts-cloud",
     architectures=("amd64", "arm64"),
     depends="default-jre-headless, procps, systemd",
-    recommends="",
+    recommends="openssh-client",
     suggests="",
     description="""\
 Spark jobs of wind and solar met masts

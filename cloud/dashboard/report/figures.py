@@ -147,6 +147,10 @@ def means_without_marks(reader: LakeReader, view: PeriodView) -> Frame:
     return Frame(("channel", "with_marked", "without", "intervals", "marked"), found)
 
 
+PERIOD_NAMES: Final = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
+"""How periods are named of a day in them, as strftime has it."""
+
+
 @dataclass(frozen=True)
 class Period:
     """A day, an ISO 8601 week or a month; local time is ``offset_min`` minutes ahead of UTC.
@@ -173,6 +177,11 @@ class Period:
                 after = date(year + first.month // 12, first.month % 12 + 1, 1)
                 return Period(text, first, first + timedelta(days=1) if found[4] else after)
         raise CloudError(f"{text[:40]} is no day, week or month such as 2026-11-30, 2026-W48 or 2026-11")
+
+    @staticmethod
+    def around(day: date, unit: str) -> Period:
+        """Reads the day, week or month that a day is in."""
+        return Period.read(day.strftime(PERIOD_NAMES[unit]))
 
     def __str__(self) -> str:
         return self.name

@@ -465,7 +465,7 @@ def write_page(report: Report, *, now_ms: int, version: str) -> str:
         tag(
             "main",
             _head(report),
-            *(tag("p", each, class_="missing") for each in _missing(report)),
+            *(tag("p", each, class_="missing") for each in missing(report)),
             _tiles(report),
             *parts,
             tag("footer", f"{made} {_sources(report.reader)}"),
@@ -473,7 +473,8 @@ def write_page(report: Report, *, now_ms: int, version: str) -> str:
     )
 
 
-def _missing(report: Report) -> list[str]:
+def missing(report: Report) -> list[str]:
+    """What the report lacks, a sentence each."""
     found = list(report.mast.missing)
     if not report.mast.site:
         found.append("The table sites has no site of this mast: times are UTC.")

@@ -38,6 +38,8 @@ def test_what_is_inside(tree: Path) -> None:
     for path in (
         "usr/lib/systemd/system/fieldgate-jobs@.service",
         "usr/lib/systemd/system/fieldgate-notify.service",
+        "usr/lib/systemd/system/fieldgate-deliver.service",
+        "usr/lib/systemd/system/fieldgate-deliver.timer",
         "usr/lib/systemd/system/fieldgate-jobs@maintain.service.d/command.conf",
         "usr/lib/sysusers.d/fieldgate-cloud.conf",
         "usr/lib/tmpfiles.d/fieldgate-cloud.conf",

@@ -16,6 +16,7 @@ from spark_jobs.platform.settings import parse_command, parse_run
 _SYSTEMD = Path(__file__).resolve().parents[3] / "systemd"
 _UNITS = sorted(path.name for path in _SYSTEMD.glob("fieldgate*.*") if path.suffix in (".service", ".timer"))
 _JOBS = "jobs/fieldgate-jobs@.service"
+_SERVICES = ["fieldgate.service", _JOBS, "jobs/fieldgate-notify.service", "jobs/fieldgate-deliver.service"]
 _ANALYZE = shutil.which("systemd-analyze")
 
 
@@ -25,7 +26,7 @@ def lines(name: str, key: str) -> list[str]:
 
 
 @pytest.mark.skipif(_ANALYZE is None, reason="needs systemd-analyze")
-@pytest.mark.parametrize("unit", ["fieldgate.service", _JOBS, "jobs/fieldgate-notify.service"])
+@pytest.mark.parametrize("unit", _SERVICES)
 def test_a_services_exposure_is_at_most_2(unit: str, tmp_path: Path) -> None:
     # An instance of a template.
     file = tmp_path / Path(unit).name.replace("@.", "@all.")
@@ -38,7 +39,11 @@ def test_a_services_exposure_is_at_most_2(unit: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(_ANALYZE is None, reason="needs systemd-analyze")
-@pytest.mark.parametrize("unit", [*_UNITS, "fieldgate-jobs@maintain.service", "fieldgate-notify.service"])
+@pytest.mark.parametrize(
+    "unit",
+    [*_UNITS, "fieldgate-jobs@maintain.service",
+     *(f"fieldgate-{name}" for name in ("notify.service", "deliver.service", "deliver.timer"))],
+)  # fmt: skip
 def test_systemd_accepts_every_key(unit: str, tmp_path: Path) -> None:
     program = tmp_path / "fieldgate"
     program.write_text("#!/bin/sh\n")
@@ -116,7 +121,7 @@ def test_a_crash_loop_backs_off_until_a_run_of_a_minute_or_a_stop(
     assert waited_s(3, "signal") == 0
 
 
-@pytest.mark.parametrize("unit", ["fieldgate.service", _JOBS, "jobs/fieldgate-notify.service"])
+@pytest.mark.parametrize("unit", _SERVICES)
 def test_the_hardening_notes_what_it_breaks(unit: str) -> None:
     text = (_SYSTEMD / unit).read_text().partition("# Hardening.")[2].partition("[Install]")[0]
     uncommented = []
@@ -128,7 +133,7 @@ def test_the_hardening_notes_what_it_breaks(unit: str) -> None:
     assert uncommented == []
 
 
-@pytest.mark.parametrize("unit", ["fieldgate.service", _JOBS, "jobs/fieldgate-notify.service"])
+@pytest.mark.parametrize("unit", _SERVICES[:3])
 def test_it_never_gives_up(unit: str) -> None:
     assert lines(unit, "StartLimitIntervalSec") == ["0"]
     assert lines(unit, "Restart") == ["always"]
