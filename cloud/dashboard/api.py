@@ -7,11 +7,12 @@ waits for one. A bounded number runs at once, of each user fewer, and the others
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from asyncio import Semaphore, get_running_loop, timeout
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -39,6 +40,8 @@ from cloud.lake.reader import LakeReader, missing
 from cloud.lake.tables import LakeError
 from cloud.toml_problems import nearest
 from cloud.values import installed_version
+
+log = logging.getLogger(__name__)
 
 _QUERY_S: Final = 10.0
 _WAIT_S: Final = 30.0
@@ -120,7 +123,11 @@ def _wrong(status: int, detail: str, remedy: str, after_s: int = 0, **more: obje
 async def _refused(_: Request | None, error: Any) -> Response:
     """The answer that says what is wrong with a request, or that it can't be answered now."""
     if not isinstance(error, HTTPException):
-        error = _wrong(503, str(error), "Ask again later; the operator finds the reason.", 5)
+        # The reason may name a path of the lake.
+        log.warning("event=api.failed problem=%r", str(error))
+        error = _wrong(
+            503, "The lake can't be read now.", "Ask again later; the server's log has the reason.", 5
+        )
     if not isinstance(error.detail, dict):
         error = _wrong(error.status_code, error.detail, "/api/v1/openapi.json says what there is.")
     answer = problem(error.status_code, **error.detail)
@@ -192,7 +199,7 @@ class Tables:
         write = partial(self._write, user, query, cursor, asked, form)
         made, following = await self._in_turn(user, write)
         if following is not None:
-            versions = [version for _, version in sorted(following.versions.items())]
+            versions = [following.versions.get(each, -1) for each in _tables(query, reader)]
             text = urlsafe_b64encode(msgspec.json.encode((identity, versions, following.after))).decode()
             headers["Link"] = f'<{request.url.include_query_params(cursor=text)}>; rel="next"'
         return _sent(made, form, headers)
@@ -223,7 +230,7 @@ class Tables:
         except LakeError as error:
             if not asked.cursor:
                 raise
-            why = f"What the first page was read from isn't kept: {error}"
+            why = "What the first page was read from isn't kept."
             raise _wrong(410, why, "Begin without it.", parameter="cursor", value=asked.cursor) from error
         return following
 
@@ -252,21 +259,27 @@ def _query(name: str, asked: Any, reader: LakeReader) -> tuple[paging.Query, Cur
         raise _unknown("mast", asked.mast, ())
     if reader.version(query.source.table) < 0:
         raise _wrong(404, str(missing(query.source.table)), "The operator can have it filled.")
-    tables = (query.source.table, "cleaning")[: 1 + query.is_clean]
-    there = {key: each for key, each in reader.seen.items() if key.rpartition("/")[2] in tables}
+    there = {each: reader.seen.get(each, -1) for each in _tables(query, reader)}
     identity = _hash(name, asked.model_dump(mode="json", exclude={"cursor", "limit", "format"}))
     if not asked.cursor:
-        return query, Cursor(there), identity
+        return query, Cursor({key: at for key, at in there.items() if at >= 0}), identity
     kind = tuple[str, list[int], list[str | int | None]]
     try:
-        whose, at, after = msgspec.json.decode(urlsafe_b64decode(asked.cursor), type=kind)
-        versions = dict(zip(sorted(there), at, strict=True))
-        if whose == identity and after and all(0 <= each <= there[key] for key, each in versions.items()):
-            return query, Cursor(versions, after), identity
+        whose, versions, after = msgspec.json.decode(urlsafe_b64decode(asked.cursor), type=kind)
+        # -1 is a table that wasn't there at the first page, such as the cleaning log before its first mark.
+        pairs = list(zip(there, versions, strict=True))
+        if whose == identity and after and all(-1 <= at <= there[key] for key, at in pairs):
+            return query, Cursor({key: at for key, at in pairs if at >= 0}, after), identity
     except (ValueError, msgspec.MsgspecError):
         pass
     remedy = "Take the Link header's whole address, or begin without a cursor."
     raise _wrong(400, "The cursor is none of this query.", remedy, parameter="cursor", value=asked.cursor)
+
+
+def _tables(query: paging.Query, reader: LakeReader) -> list[str]:
+    """The tables that a query reads, as ``reader.seen`` has them, whether they are there or not."""
+    names = (query.source.table, "cleaning")[: 1 + query.is_clean]
+    return [f"{lake}/{name}" for name in names for lake in sorted(reader.lakes)]
 
 
 def _unknown(parameter: str, name: str, there: Sequence[str]) -> HTTPException:
@@ -289,13 +302,22 @@ def _made(write: Callable[[Path], Any]) -> tuple[BinaryIO, Any]:
         return Path(place, "page").open("rb"), returned
 
 
-def _sent(made: BinaryIO, form: Form, headers: dict[str, str]) -> Response:
-    def parts() -> Iterator[bytes]:
-        with made:
-            yield from iter(partial(made.read, _PART_BYTES), b"")
+class _File(StreamingResponse):
+    """A file's content, which is closed, and so gone, also where the client leaves before its end."""
 
+    def __init__(self, made: BinaryIO, headers: dict[str, str], media: str) -> None:
+        super().__init__(iter(partial(made.read, _PART_BYTES), b""), 200, headers, media)
+        self._made = made
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it."""
+        with self._made:
+            await super().__call__(scope, receive, send)
+
+
+def _sent(made: BinaryIO, form: Form, headers: dict[str, str]) -> Response:
     length = {"Content-Length": str(os.fstat(made.fileno()).st_size)}
-    return StreamingResponse(parts(), 200, headers | length, _MEDIA[form])
+    return _File(made, headers | length, _MEDIA[form])
 
 
 def _hash(*parts: object) -> str:

@@ -76,7 +76,10 @@ class Source:
     columns: tuple[str, ...] = ()
 
 
-_COUNTS: Final = ("count", "expected", "n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
+_COUNTS: Final = {"count": "BIGINT", "expected": "DOUBLE"} | dict.fromkeys(
+    ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing"), "BIGINT"
+)
+"""Sums of long are HUGEINT: Decimal in Arrow, a double in Parquet."""
 _BY_DAY: Final = ("date", "gateway", "channel", "interval_s")
 SOURCES: Final = {
     "channels": Source("channels", ("gateway", "channel", "cal")),
@@ -90,7 +93,7 @@ SOURCES: Final = {
     "quality": Source(
         "statistics", _BY_DAY, "interval_start", 32,
         f"SELECT {', '.join(_BY_DAY)}, any_value(quantity) AS quantity, count(*) AS intervals, "  # noqa: S608
-        f"{', '.join(f'sum({each}) AS {each}' for each in _COUNTS)}, "
+        f"{', '.join(f'sum({each})::{kind} AS {each}' for each, kind in _COUNTS.items())}, "
         "least(1, sum(count) / nullif(sum(expected), 0)) AS recovery FROM {view} WHERE {where} "
         f"GROUP BY {', '.join(_BY_DAY)}",
         (*_BY_DAY, "quantity", "intervals", *_COUNTS, "recovery"),
@@ -174,18 +177,24 @@ class Pages:
         if len(channels) > min(MOST_CHANNELS, _MOST_COLUMNS // len(query.columns)):
             why = f"{len(channels)} channels make more than {_MOST_COLUMNS} columns, or are too many"
             raise Refused(why, "channel", channels[:3], "Name fewer channels or columns.")
-        numbered = [(each, at) for at in range(1, len(channels) + 1) for each in query.columns]
-        names = [no_formula(f"{channels[at - 1]}_{each}") for each, at in numbered]
+        names = [no_formula(f"{channel}_{each}") for channel in channels for each in query.columns]
+        if len({each.lower() for each in names}) < len(names):
+            why = "the names of two channels differ by their letters' case alone, or by a first '"
+            raise Refused(why, "channel", channels[:3], "Name one of the two.")
         titles = ", ".join(map(quoted, ("Timestamp", *names))).replace("{", "{{").replace("}", "}}")
-        values = (f"max({each}) FILTER (WHERE number = {at})" for each, at in numbered)
-        # A number is compared sooner than a name.
-        counts, number = (
-            f"{IS_COVERED} AND ({IS_WILD}) IS NOT TRUE",
-            "list_position($names::VARCHAR[], channel)",
-        )
+        counts = f"{IS_COVERED} AND ({IS_WILD}) IS NOT TRUE"
+        # How many samples there were is true of an interval that is left out too.
+        values = (
+            each if each == "count" else f"CASE WHEN {counts} THEN {each} END AS {each}"
+            for each in query.columns
+        )  # fmt: skip
+        # An aggregate for each column would read each row for each; a number is compared sooner than a name.
         rows = (
-            f"FROM (SELECT {', '.join(('interval_start', *values))} FROM (SELECT *, CASE WHEN {counts} "  # noqa: S608
-            f"THEN {number} END AS number FROM {{view}} WHERE {{where}}) GROUP BY ALL) AS wide({titles})"
+            f"FROM (FROM (PIVOT (SELECT interval_start, {', '.join(values)}, "  # noqa: S608 - names of ours
+            "list_position($names::VARCHAR[], channel) AS number FROM {view} WHERE {where}) "
+            f"ON number IN ({', '.join(map(str, range(1, len(channels) + 1))) or '0'}) "
+            f"USING {', '.join(f'max({each}) AS {each}' for each in query.columns)} "
+            f"GROUP BY interval_start)) AS wide({titles})"
         )
         source = replace(query.source, key=("Timestamp",), days=32, rows=rows, columns=("Timestamp", *names))
         return replace(query, source=source, columns=(), given={**query.given, "names": channels})

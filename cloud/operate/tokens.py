@@ -34,7 +34,9 @@ _TABLE: Final = (
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     try:
         uri = f"{path.absolute().as_uri()}?mode={mode}"
-        with closing(sqlite3.connect(uri, uri=True)) as connection, connection:
+        # The server looks in its event loop: it doesn't wait long for a lock.
+        wait_s = 0.1 if mode == "ro" else 5.0
+        with closing(sqlite3.connect(uri, wait_s, uri=True)) as connection, connection:
             yield connection
     except sqlite3.Error as error:
         raise CloudError(f"{path}: {error}: is it the file of `fieldgate token`, and readable?") from error

@@ -153,8 +153,13 @@ def test_statistics_side_by_side_leave_out_what_does_not_count(lake: Path, tmp_p
     same = found[f"{name}_avg"]
     assert np.isnan(same.pop(pd.Timestamp("2026-11-20")))
     assert np.allclose(same, by_time.drop(pd.Timestamp("2026-11-20")))
+    pages.write(pages.wide(replace(asked, columns=("count",)), at), at, 1000, "csv", tmp_path / "page")
+    assert pd.read_csv(tmp_path / "page", index_col=0)[f"{name}_count"].notna().all()
     with pytest.raises(Refused, match="no column average"):
         pages.wide(replace(asked, columns=("average",)), at)
+    table.update(updates={"channel": f"'{name.title()}'"}, predicate="channel = 'cup-50m-b.wind_speed'")
+    with pytest.raises(Refused, match="letters' case alone"):
+        pages.wide(replace(asked, columns=("avg",)), first(lake, "statistics"))
 
 
 def test_marked_times_are_left_out_as_they_were_at_the_first_page(lake: Path, tmp_path: Path) -> None:
