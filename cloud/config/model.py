@@ -208,13 +208,15 @@ def _password(text: str) -> str:
 class DashboardUser(Table):
     """``[dashboard.users.NAME]``: a password's hash, and the masts that are shown; names may have ``*``.
 
-    ``commands``: whether the user may have these masts do something; ``marks``: add to their cleaning log.
+    Whether the user may, of these masts: ``commands``, have them do something; ``marks``, add to their
+    cleaning log; ``acknowledge``, their alerts.
     """
 
     password: Annotated[str, AfterValidator(_password)] = Field(repr=False)
     gateways: Names = Field(default_factory=lambda: ["*"])
     commands: bool = False
     marks: bool = False
+    acknowledge: bool = False
 
 
 def _network(text: str) -> str:

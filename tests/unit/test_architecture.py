@@ -18,7 +18,7 @@ MOST_LINES_OF_A_ROOM = {
     "gateway": 27_470,
     "drivers": 8_250,
     "buffer": 2_150,
-    "cloud": 20_510,
+    "cloud": 20_838,
     "spark_jobs": 13_200,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
