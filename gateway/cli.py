@@ -77,7 +77,9 @@ COMMANDS: Final = {
     "import": Command(
         "cloud.importing.command", "other loggers' CSV and TOA5 into a lake, by a mapping", ("analyst",)
     ),
-    "watch": Command("cloud.operate.watch", "readings as they arrive: table, lines, SQL on the last minutes"),
+    "watch": Command(
+        "cloud.operate.watch", "readings as they arrive in Kafka: a table, lines, or SQL on the last minutes"
+    ),
     "dashboard": Command(
         "cloud.dashboard.command", "pages over the tables of a lake: fleet, masts, alerts", ("dashboard",)
     ),
@@ -86,7 +88,6 @@ COMMANDS: Final = {
         "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
     ),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
-    "alerts": Command("cloud.lake.acknowledgements", "list open alerts, and acknowledge them", ("analyst",)),
     "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
     "simulate": Command(".simulate", "the past days of a fleet that never was, into Kafka"),
     "demo": Command(".demo.command", "everything on this machine, with a live view", ("spark", "analyst")),

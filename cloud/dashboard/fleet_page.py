@@ -194,12 +194,9 @@ class Look:
 
 
 async def fleet_page(
-    sources: tuple[FleetReader, Acknowledge | None],
-    changed: Any,
-    ticks: Any,
-    look: Look,
+    sources: tuple[FleetReader, Acknowledge | None], changed: Any, ticks: Any, look: Look,
     config: DashboardConfig,
-) -> None:
+) -> None:  # fmt: skip
     """Builds the page, and renews it when a table has changed, and every so many of the live ``ticks``."""
     (reader, acknowledge), state = sources, look.state
     fleet = await to_thread(reader.read)

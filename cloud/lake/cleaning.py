@@ -256,19 +256,9 @@ def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
         if options.mast is not None and all(mark.gateway != options.mast for mark in listed):
             names_of(lakes, options.mast)
         rows = [
-            (
-                mark.channel,
-                mark.begin,
-                mark.end,
-                mark.reason,
-                mark.author,
-                mark.gateway,
-                mark.noted_at,
-                mark.id,
-            )
-            for mark in listed
-            if options.mast in (None, mark.gateway)
-        ]
+            (at.channel, at.begin, at.end, at.reason, at.author, at.gateway, at.noted_at, at.id)
+            for at in listed if options.mast in (None, at.gateway)
+        ]  # fmt: skip
         (write_csv if options.csv else write_table)(_HEAD, rows, sys.stdout)
         return
     who = options.who or getpass.getuser()

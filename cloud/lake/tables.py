@@ -70,7 +70,7 @@ FILLED_BY: Final = {
     "recalibrations": "fieldgate jobs recalibrate",
     "imports": "fieldgate import",
     "cleaning": "fieldgate cleaning",
-    "acknowledgements": "fieldgate alerts ack",
+    "acknowledgements": "fieldgate dashboard",
 }
 """The contract's tables, and the command that fills each; searched for where folders can't be listed."""
 

@@ -14,8 +14,7 @@ from argparse_manpage.manpage import Manpage
 from gateway import cli
 
 _NOT_PACKAGED: Final = frozenset(
-    {"jobs", "query", "import", "dashboard", "report", "export", "cleaning", "alerts", "notify"}
-    | {"simulate", "demo"}
+    {"jobs", "query", "import", "dashboard", "report", "export", "cleaning", "notify", "simulate", "demo"}
 )
 """Commands that need Spark, Java or the analysts' packages, which a mast has not, or are for a cluster."""
 _MORE: Final = r"""

@@ -295,7 +295,7 @@ def test_who_may_acknowledge(tmp_path: Path) -> None:
     assert audience.acknowledging("anna") is None
     act = audience.acknowledging("olga")
     assert act is not None
-    with pytest.raises(CloudError, match="no open alert b1"):
+    with pytest.raises(CloudError, match="No such alert is open"):
         act(["b1"])
     assert [each.gateway for each in act(["a1"])] == ["a"]
     audience.look()
