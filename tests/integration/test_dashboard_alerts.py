@@ -57,6 +57,8 @@ def test_from_the_card_and_from_the_list(tmp_path: Path) -> None:
         fill(page, "For", "soon")
         press(page, "Acknowledge")
         page.see("main", lambda text: "'soon' is not a duration" in text)
+        # It goes with its text, which would be typed into.
+        eventually(lambda: page.run("document.querySelector('.q-dialog') === null"), 20)
         press(page, "Acknowledge …")
         fill(page, "For", "2h")
         fill(page, "Note", "on my way <b>")
