@@ -392,6 +392,7 @@ def test_it_escalates_what_is_open_and_nobody_has_acknowledged_after_a_restart_t
         produce(provisioned, cleared(names[2], gateway=names[2]).to_json())
         wait_for(process, "event=notify.sent")
         assert 19 < time.monotonic() - begun < 32
+        assert [mail["Subject"] for mail in server.found] == [f"{names[3]}: hot"]
         # The one that was acknowledged for a time comes when that is over; the other two never do.
         wait_for(process, "event=notify.sent")
         produce(provisioned, *(cleared(each, gateway=each).to_json() for each in names))
