@@ -15,8 +15,8 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -29,13 +29,15 @@ from cloud.backoff import Backoff
 from cloud.config import CloudConfig, load
 from cloud.config.model import TargetConfig
 from cloud.errors import CloudError
-from cloud.kafka.readers import KEEP_EVERY_S, Partition, TopicReader
+from cloud.kafka.readers import KEEP_EVERY_S, Partition, TopicReader, TopicRecord
 from cloud.values import CLOUD_CONFIG
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.reading_records import ALERTS_TOPIC
 
 if TYPE_CHECKING:
     import apprise
+
+    from cloud.lake.acknowledgements import Acknowledgement
 
 
 log = logging.getLogger(__name__)
@@ -88,8 +90,8 @@ class Sent:
         return CloudError(f"{self._path}: {error}: --state names another place")
 
 
-_SHOWN: Final = 50
-"""Alerts in a message; the others are counted."""
+_LISTED: Final = 10
+"""Alerts of one rule that are listed; more are counted, with as many of their masts."""
 
 
 class Message(NamedTuple):
@@ -123,36 +125,80 @@ def is_urgent(alert: AlertRecord, target: TargetConfig) -> bool:
     return alert.severity in target.urgent
 
 
-def message(alerts: Sequence[AlertRecord]) -> Message:
-    """Alerts in one message, in the order in which they came; one that came twice stands there once."""
-    each = list({(alert.id, alert.state): alert for alert in alerts}.values())
-    counts = {state: sum(alert.state == state for alert in each) for state in ("raised", "cleared")}
-    gateways = list(dict.fromkeys(alert.gateway for alert in each))
-    where = gateways[0] if len(gateways) == 1 else f"{len(gateways)} gateways"
-    what = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    lines = [_line(alert) for alert in each[:_SHOWN]]
-    if len(each) > _SHOWN:
-        lines.append(f"and {len(each) - _SHOWN} more")
-    return Message(f"{where}: {what}", "\n".join(lines))
+def message(alerts: Iterable[AlertRecord]) -> Message:
+    """Alerts in one message, by rule in the order in which they came: a fleet's storm is a few lines."""
+    rules: dict[tuple[str, str], list[AlertRecord]] = {}
+    for each in alerts:
+        cause = f"over: {each.rule}" if each.state == "cleared" else each.rule
+        rules.setdefault((cause, each.severity), []).append(each)
+    causes = list(dict.fromkeys(cause for cause, _ in rules))
+    more = f" and {len(causes) - 3} more" if len(causes) > 3 else ""
+    where = _masts(each for of_rule in rules.values() for each in of_rule).partition(" (")[0]
+    body = (_paragraph(f"{cause}, {severity}", each) for (cause, severity), each in rules.items())
+    return Message(f"{where}: {', '.join(causes[:3])}{more}", "\n\n".join(body))
 
 
-def _line(alert: AlertRecord) -> str:
-    at = alert.cleared_at if alert.state == "cleared" and alert.cleared_at else alert.raised_at
+def _paragraph(head: str, alerts: Sequence[AlertRecord]) -> str:
+    """One rule's alerts in short lines, for a phone."""
+    if len(alerts) <= _LISTED:
+        return "\n".join([head, *map(_lines, alerts)])
+    times = sorted(map(_minute, alerts))
+    counted = f"{len(alerts):,} alerts, {times[0]} to {times[-1]} UTC"
+    return f"{head}: {_masts(alerts)}\n{counted}\nThe first: {_lines(alerts[0])}"
+
+
+def _masts(alerts: Iterable[AlertRecord]) -> str:
+    names = sorted({alert.gateway for alert in alerts})
+    listed = ", ".join(names[:_LISTED]) + ", …" * (len(names) > _LISTED)
+    return names[0] if len(names) == 1 else f"{len(names):,} masts ({listed})"
+
+
+def _lines(alert: AlertRecord) -> str:
     channel = f" {alert.channel}" if alert.channel else ""
-    what = f"{alert.gateway}{channel} {alert.rule}, {_minute(at)}"
-    return f"{alert.state} {alert.severity}: {what}: {alert.detail}"
+    detail = alert.detail.removeprefix("over: ").removeprefix(f"{alert.gateway}: ")
+    return f"{alert.gateway}{channel}, {_minute(alert)} UTC" + f"\n{detail}" * bool(detail)
 
 
-def _minute(text: str) -> str:
-    return f"{text[:10]} {text[11:16]} UTC"
+def _minute(alert: AlertRecord) -> str:
+    at = alert.cleared_at if alert.state == "cleared" and alert.cleared_at else alert.raised_at
+    return f"{at[:10]} {at[11:16]}"
+
+
+_STORM: Final = 20
+_LONGEST_GROUPS: Final = 10
+
+
+def closes(ready: Iterable[datetime], group_s: float) -> datetime:
+    """When no more alerts are waited for; in a storm later, until nothing has come for one group's time."""
+    times, group = sorted(ready), timedelta(seconds=group_s)
+    if len(times) < _STORM:
+        return times[0] + group
+    return min(times[-1] + group, times[0] + _LONGEST_GROUPS * group)
 
 
 _TURN_S: Final = 0.5
 _AGAIN_S: Final = (2.0, 300.0)
-_MOST_HELD: Final = 10_000
+_MOST_HELD: Final = 50_000
 
 Send = Callable[[Message], bool]
 """Sends a message to people; whether it was taken."""
+
+
+class Held(NamedTuple):
+    """An alert that waits from ``ready`` on for the message it is in, and where it stands in Kafka."""
+
+    place: Partition
+    offset: int
+    alert: AlertRecord
+    ready: datetime
+
+
+class Opens(NamedTuple):
+    """What a target reads, opened anew after a failure; ``acknowledged``: who has seen which alert."""
+
+    sent: Callable[[], Sent]
+    reader: Callable[[], TopicReader]
+    acknowledged: Callable[[datetime], Mapping[str, Acknowledgement]] = lambda _now: {}
 
 
 class Target:
@@ -163,8 +209,7 @@ class Target:
         name: str,
         config: TargetConfig,
         send: Send,
-        sent: Callable[[], Sent],
-        reader: Callable[[], TopicReader],
+        opens: Opens,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         *,
         monotonic: Callable[[], float] = time.monotonic,
@@ -172,14 +217,13 @@ class Target:
         self.name = name
         self._config = config
         self._send = send
-        self._open_sent = sent
-        self._open_reader = reader
+        self._opens = opens
         self._now = now
         self._monotonic = monotonic
         self._zone = ZoneInfo(config.time_zone)
-        self._held: list[tuple[Partition, int, AlertRecord]] = []
+        self._held: dict[tuple[str, str], Held] = {}
         self._read_to: dict[Partition, int] = {}
-        self._due_s: float | None = None
+        self._again_at_s = 0.0
         self._kept_at_s = 0.0
         self._backoff = Backoff(*_AGAIN_S)
 
@@ -189,11 +233,10 @@ class Target:
         while not stopping.is_set():
             self._held.clear()
             self._read_to.clear()
-            self._due_s = None
             try:
-                sent = self._open_sent()
+                sent = self._opens.sent()
                 try:
-                    reader = self._open_reader()
+                    reader = self._opens.reader()
                     try:
                         # Where a new target begins is kept: else the start after a crash would begin later.
                         self._read_to = dict(reader.begun)
@@ -224,39 +267,67 @@ class Target:
             if record is None:
                 continue
             self._read_to[record.place] = record.offset + 1
-            alert = parse_alert(record.value)
-            if alert is None or not wanted(alert, self._config) or sent.has(alert.id, alert.state):
-                continue
-            self._held.append((record.place, record.offset, alert))
-            if self._due_s is None:
-                self._due_s = self._monotonic() + self._config.group_s
-        if self._due_s is not None and self._monotonic() >= self._due_s:
+            self._hold(record, sent)
+        if self._held and self._monotonic() >= self._again_at_s:
             self._send_due(sent)
         positions = dict(self._read_to)
-        for place, offset, _ in self._held:
-            positions[place] = min(positions[place], offset)
+        for held in self._held.values():
+            positions[held.place] = min(positions[held.place], held.offset)
         moved = any(reader.committed.get(place) != at for place, at in positions.items())
         if moved or self._monotonic() >= self._kept_at_s + KEEP_EVERY_S:
             self._kept_at_s = self._monotonic()
             reader.commit(positions)
 
-    def _send_due(self, sent: Sent) -> None:
-        quiet = is_quiet(self._config, self._now().astimezone(self._zone))
-        due = [each for each in self._held if not quiet or is_urgent(each[2], self._config)]
-        if due:
-            alerts = [alert for _, _, alert in due]
-            if not self._send(message(alerts)):
-                self._due_s = self._monotonic() + (delay_s := self._backoff.next())
-                log.warning(
-                    "event=notify.refused target=%s alerts=%d again_s=%g", self.name, len(due), delay_s
-                )
+    def _hold(self, record: TopicRecord, sent: Sent) -> None:
+        """Has an alert wait, from a restart on too: until it was sent, its place is what Kafka keeps."""
+        alert, waits_s, ready = parse_alert(record.value), self._config.escalate_after_s, self._now()
+        if alert is None:
+            return
+        if waits_s is not None and alert.state == "cleared":
+            self._held.pop((alert.id, "raised"), None)
+            if not sent.has(alert.id, "raised"):
                 return
-            self._backoff.reset()
-            sent.add(((alert.id, alert.state) for alert in alerts), int(self._now().timestamp()))
-            log.info("event=notify.sent target=%s alerts=%d", self.name, len(due))
-            self._held = [each for each in self._held if each not in due]
-        # The rest is looked at again in each group's time, in quiet hours too.
-        self._due_s = self._monotonic() + self._config.group_s if self._held else None
+        elif waits_s is not None:
+            raised_at = datetime.fromtimestamp(record.time_ms / 1000, UTC)
+            ready = max(ready, raised_at + timedelta(seconds=waits_s))
+        if wanted(alert, self._config) and not sent.has(alert.id, alert.state):
+            held = Held(record.place, record.offset, alert, ready)
+            self._held.setdefault((alert.id, alert.state), held)
+
+    def _send_due(self, sent: Sent) -> None:
+        now = self._now()
+        quiet = is_quiet(self._config, now.astimezone(self._zone))
+        due = {
+            key: held for key, held in self._held.items()
+            if held.ready <= now and (not quiet or is_urgent(held.alert, self._config))
+        }  # fmt: skip
+        if not due or now < closes((held.ready for held in due.values()), self._config.group_s):
+            return
+        if self._config.escalate_after_s is not None:
+            self._leave_acknowledged(due, now)
+        if not due:
+            return
+        if not self._send(message(held.alert for held in due.values())):
+            self._again_at_s = self._monotonic() + (delay_s := self._backoff.next())
+            log.warning("event=notify.refused target=%s alerts=%d again_s=%g", self.name, len(due), delay_s)
+            return
+        self._backoff.reset()
+        sent.add(due, int(now.timestamp()))
+        log.info("event=notify.sent target=%s alerts=%d", self.name, len(due))
+        for key in due:
+            del self._held[key]
+
+    def _leave_acknowledged(self, due: dict[tuple[str, str], Held], now: datetime) -> None:
+        """Takes out those that people have seen, for good or until their time is over."""
+        seen = self._opens.acknowledged(now)
+        for key, held in [each for each in due.items() if each[0][1] == "raised"]:
+            if (found := seen.get(held.alert.id)) is None:
+                continue
+            del due[key]
+            if found.until is None:
+                del self._held[key]
+            else:
+                self._held[key] = held._replace(ready=found.until)
 
 
 def parse_alert(value: bytes) -> AlertRecord | None:
@@ -343,13 +414,34 @@ def _target(name: str, config: CloudConfig, send: Sender, state: Path) -> Target
     properties, prefix = config.kafka.properties(), config.kafka.prefix
     # A group that the user's permissions as an analyst have.
     group = f"{prefix}{properties.get('sasl.username', 'fieldgate')}-notify-{name}"
-    return Target(
-        name,
-        config.notify[name],
-        send,
-        partial(Sent, state, name),
-        partial(TopicReader, config.kafka.servers, properties, group, {prefix + ALERTS_TOPIC: "latest"}),
-    )
+    reader = partial(TopicReader, config.kafka.servers, properties, group, {prefix + ALERTS_TOPIC: "latest"})
+    opens = Opens(partial(Sent, state, name), reader)
+    if config.notify[name].escalate_after_s is not None:
+        opens = opens._replace(acknowledged=_acknowledgements(name, config))
+    return Target(name, config.notify[name], send, opens)
+
+
+def _acknowledgements(name: str, config: CloudConfig) -> Callable[[datetime], Mapping[str, Acknowledgement]]:
+    """What reads who has seen an alert. Raises CloudError where no lake is named, or can't be read here."""
+    try:
+        from cloud.lake.acknowledgements import acknowledged
+        from cloud.lake.reader import LakeReader
+    except ImportError as error:
+        raise CloudError(f"notify.{name}.escalate_after needs the extra analyst: {error}") from error
+    if config.lake.path is None:
+        raise CloudError(f"notify.{name}.escalate_after needs [lake] path: who has seen an alert is there")
+    reader = LakeReader({"lake": (config.lake.path, config.lake.storage)})
+
+    def read(now: datetime) -> Mapping[str, Acknowledgement]:
+        try:
+            reader.look()
+            return acknowledged(reader, now)
+        except CloudError as error:
+            # A message too many is better than an alert that nobody gets.
+            log.warning("event=notify.no_acknowledgements target=%s problem=%r", name, str(error))
+            return {}
+
+    return read
 
 
 def _test(senders: dict[str, Sender]) -> int:

@@ -187,6 +187,7 @@ class TargetConfig(Table):
 
     ``gateways`` may have ``*``; without ``severities`` it is all of them; ``urgent`` ones are sent in
     ``quiet`` hours too, the others after them. ``group_s``: how long more are waited for, for one message.
+    ``escalate_after_s``: only alerts that are open and not acknowledged so long after they were raised.
     """
 
     url: SecretKey
@@ -194,6 +195,9 @@ class TargetConfig(Table):
     severities: Names = Field(default_factory=list)
     cleared: bool = True
     group_s: Duration = named("group", default=30.0)
+    escalate_after_s: Annotated[Duration, Field(gt=0, le=86_400)] | None = named(
+        "escalate_after", default=None
+    )
     quiet: Annotated[tuple[time, time] | None, BeforeValidator(_hours)] = None
     time_zone: Annotated[str, AfterValidator(_zone)] = "UTC"
     urgent: Names = Field(default_factory=lambda: ["critical"])
@@ -275,13 +279,15 @@ def _password(text: str) -> str:
 class DashboardUser(Table):
     """``[dashboard.users.NAME]``: a password's hash, and the masts that are shown; names may have ``*``.
 
-    ``commands``: whether the user may have these masts do something; ``marks``: add to their cleaning log.
+    Whether the user may, of these masts: ``commands``, have them do something; ``marks``, add to their
+    cleaning log; ``acknowledge``, their alerts.
     """
 
     password: Annotated[str, AfterValidator(_password)] = Field(repr=False)
     gateways: Names = Field(default_factory=lambda: ["*"])
     commands: bool = False
     marks: bool = False
+    acknowledge: bool = False
 
 
 def _network(text: str) -> str:

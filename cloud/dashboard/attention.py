@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -16,6 +16,7 @@ from nicegui import ui
 
 from cloud.dashboard.fleet import EVIDENCE, Fleet
 from cloud.dashboard.frame import address, ago, card
+from cloud.lake.acknowledgements import Acknowledgement
 
 REPORT_DUE_S: Final = 26 * 3600
 """A mast reports once a day, at a time of its own; two hours are for a slow uplink."""
@@ -28,13 +29,18 @@ _WORST_FIRST: Final = ("critical", "error", "warning")
 
 @dataclass(frozen=True)
 class Cause:
-    """What is wrong with a mast, in words; ``area`` is the part of the mast, '' for one that isn't known."""
+    """What is wrong with a mast, in words; ``area`` is the part of the mast, '' for one that isn't known.
+
+    ``alerts`` are the ids of those that it is of, ``seen`` says who has acknowledged them.
+    """
 
     gateway: str
     severity: str
     what: str
     remedy: str = ""
     area: str = ""
+    alerts: tuple[str, ...] = ()
+    seen: str = ""
 
 
 @cache
@@ -44,17 +50,20 @@ def remedies() -> Mapping[str, Mapping[str, str]]:
         return {row["rule"]: row for row in csv.DictReader(file)}
 
 
-def causes(evidence: Mapping[str, list[dict[str, Any]] | str], now_s: float) -> list[Cause]:
-    """Everything that needs attention now, the worst first."""
+def causes(fleet: Fleet, now_s: float) -> list[Cause]:
+    """Everything that needs attention now, the worst first; what is acknowledged comes last."""
+    evidence = fleet.evidence
     rows = {name: [] if isinstance(given := evidence.get(name, ""), str) else given for name in EVIDENCE}
     reported: dict[str, list[Cause]] = defaultdict(list)
     for each in _reported(rows["daily reports"], now_s):
         reported[each.gateway].append(each)
     expiring, said = _calibrations(rows["calibrations"], now_s)
-    found = [*expiring, *_alerts(rows["open alerts"], reported, said)]
+    found = [*expiring, *_alerts(rows["open alerts"], reported, said, fleet.seen)]
     for of_mast in reported.values():
         found += _joined(of_mast)
-    return sorted(found, key=lambda each: (_WORST_FIRST.index(each.severity), each.gateway, each.what))
+    return sorted(
+        found, key=lambda each: (each.seen != "", _WORST_FIRST.index(each.severity), each.gateway, each.what)
+    )
 
 
 def _reported(reports: list[dict[str, Any]], now_s: float) -> Iterator[Cause]:
@@ -101,7 +110,10 @@ def _calibrations(rows: list[dict[str, Any]], now_s: float) -> tuple[list[Cause]
 
 
 def _alerts(
-    rows: list[dict[str, Any]], reported: Mapping[str, list[Cause]], said: set[tuple[str, str]]
+    rows: list[dict[str, Any]],
+    reported: Mapping[str, list[Cause]],
+    said: set[tuple[str, str]],
+    acknowledged: Mapping[str, Acknowledgement],
 ) -> Iterator[Cause]:
     """Yields open alerts but those in ``said``; removes from ``reported`` what has the same cause."""
     for row in rows:
@@ -125,7 +137,9 @@ def _alerts(
             what = f"{rule}: {_names(channels)}"
         elif row["is_whole"]:
             what += _more(row["alerts"] - 1)
-        yield Cause(gateway, severity, what, remedy)
+        ids = tuple(row["ids"] or ())
+        seen = f"acknowledged by {acknowledged[ids[-1]]}" if row["is_seen"] else ""
+        yield Cause(gateway, severity, what, remedy, alerts=ids, seen=seen)
 
 
 def _names(channels: list[str]) -> str:
@@ -139,16 +153,20 @@ def _more(count: int) -> str:
 
 
 class AttentionCard:
-    """The card; it isn't there where the lake has nothing to judge by."""
+    """The card; it isn't there where the lake has nothing to judge by.
 
-    def __init__(self) -> None:
+    ``ask`` gets the alerts that are to be acknowledged, and what they are about; None: nobody may.
+    """
+
+    def __init__(self, ask: Callable[[Sequence[str], str], Awaitable[None]] | None) -> None:
         self._shown: object = None
+        self._ask = ask
         with ui.element("div") as self._place, card("What needs attention"):
             self._body = ui.element("div").classes("causes")
 
     def show(self, fleet: Fleet) -> None:
         """Shows the fleet's worst causes; the same ones stay as they are, and keep the focus."""
-        found = causes(fleet.evidence, time.time())
+        found = causes(fleet, time.time())
         unseen = [f"Without {name}: {why}" for name, why in fleet.evidence.items() if isinstance(why, str)]
         if self._shown == (found, unseen):
             return
@@ -159,16 +177,25 @@ class AttentionCard:
             if found:
                 with ui.element("div").props('role="list"').classes("causes"):
                     for each in found[:MOST]:
-                        colour = "silent" if each.severity == "warning" else "offline"
-                        with ui.element("div").classes("cause").props('role="listitem"'):
-                            ui.label(each.severity).classes(f"state {colour}")
-                            ui.link(each.gateway, address(f"/mast/{each.gateway}"))
-                            with ui.element("div"):
-                                ui.label(each.what)
-                                ui.label(each.remedy).classes("soft").set_visibility(bool(each.remedy))
+                        self._line(each)
             else:
                 ui.label("Nothing needs attention")
             if len(found) > MOST:
                 ui.link(_more(len(found) - MOST).strip(), "/alerts")
             for words in unseen:
                 ui.label(words).classes("soft")
+
+    def _line(self, cause: Cause) -> None:
+        colour = "silent" if cause.severity == "warning" else "offline"
+        seen = " seen" if cause.seen else ""
+        with ui.element("div").classes(f"cause{seen}").props('role="listitem"'):
+            ui.label(cause.severity).classes(f"state {colour}")
+            ui.link(cause.gateway, address(f"/mast/{cause.gateway}"))
+            with ui.element("div"):
+                ui.label(cause.what)
+                for words in filter(None, (cause.remedy, cause.seen)):
+                    ui.label(words).classes("soft")
+            if self._ask is not None and cause.alerts and not cause.seen:
+                ask, about = self._ask, f"{cause.gateway}: {cause.what}"
+                button = ui.button("Acknowledge …", on_click=lambda: ask(cause.alerts, about))
+                button.props("dense no-caps flat")

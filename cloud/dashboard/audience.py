@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping
+from functools import partial
 
 from cloud.config import DashboardUser
+from cloud.dashboard.acknowledging import Acknowledge
 from cloud.dashboard.fleet import FleetReader
 from cloud.dashboard.live import LiveReader, LiveReadings
 from cloud.dashboard.marks import MarkBook
+from cloud.lake.acknowledgements import acknowledge
 from cloud.lake.reader import ALL, LakeReader
 from cloud.lake.tables import Lakes
 
@@ -49,6 +52,12 @@ class Audience:
         if user is None:
             return MarkBook(self.reader(user), _operator())
         return MarkBook(self.reader(user), user if self.users[user].marks else None)
+
+    def acknowledging(self, user: str | None) -> Acknowledge | None:
+        """What acknowledges alerts as the user, of its masts alone; None for one who may not."""
+        if user is not None and not self.users[user].acknowledge:
+            return None
+        return partial(acknowledge, self.reader(user), user or _operator())
 
     def look(self) -> bool:
         """Looks at the tables' versions; whether one has changed. Raises LakeError where there is no lake."""

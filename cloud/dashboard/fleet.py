@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from cloud.dashboard.live import LiveReader
 from cloud.errors import CloudError
+from cloud.lake.acknowledgements import NEWEST, TABLE, Acknowledgement, in_force
 from cloud.lake.reader import Frame, LakeReader
 
 COLUMNS: Final = (
@@ -40,6 +42,7 @@ EVIDENCE: Final = {
     "open alerts": (
         "alerts",
         """SELECT gateway, rule, severity, channel IS NULL AS is_whole, count(*) AS alerts,
+            list_contains(?, id) IS TRUE AS is_seen, list(id ORDER BY id) FILTER (id IS NOT NULL) AS ids,
             kind = 'calibration' OR starts_with(rule, 'calibration-') AS is_calibration,
             list(DISTINCT channel ORDER BY channel) FILTER (channel IS NOT NULL) AS channels,
             left(arg_max(detail, raised_at), 300) AS detail
@@ -73,7 +76,8 @@ EVIDENCE: Final = {
         WHERE expires BETWEEN DATE '1900-01-01' AND DATE '9999-12-31' GROUP BY ALL ORDER BY ALL""",
     ),
 }
-"""Table and query of each kind of evidence that ``attention`` judges by."""
+"""Table and query of each kind of evidence that ``attention`` judges by; the first one's value are the ids of
+acknowledged alerts."""
 _MAY_LACK: Final = ("imports",)
 """Tables that a lake has only once something was imported. An imported mast may be in no other one of these,
 or be older than a month."""
@@ -84,12 +88,14 @@ class Fleet:
     """A row for each mast that any table names; ``missing`` is what couldn't be read, in words.
 
     ``evidence`` has the rows of each of ``EVIDENCE``, or why there are none.
+    ``seen`` are the acknowledgements in force, by the alert's id.
     """
 
     masts: list[dict[str, Any]]
     missing: list[str] = field(default_factory=list)
     until_ms: int | None = None
     evidence: Mapping[str, list[dict[str, Any]] | str] = field(default_factory=dict)
+    seen: Mapping[str, Acknowledgement] = field(default_factory=dict)
 
     def frame(self) -> Frame:
         """Returns the masts as a table."""
@@ -108,7 +114,7 @@ class FleetReader:
 
     def __init__(self, reader: LakeReader, live: LiveReader) -> None:
         self._reader, self._live = reader, live
-        self._parts: dict[str, tuple[int, Frame]] = {}
+        self._parts: dict[str, tuple[object, Frame]] = {}
 
     def read(self) -> Fleet:
         """The fleet now."""
@@ -127,9 +133,15 @@ class FleetReader:
                 until = row.pop("until_at", until)
                 masts.setdefault(row["gateway"], dict.fromkeys(COLUMNS)).update(row)
         evidence: dict[str, list[dict[str, Any]] | str] = {}
+        seen: Mapping[str, Acknowledgement] = {}
         for name, asked in EVIDENCE.items():
             try:
-                evidence[name] = given = self._part(name, *asked).dicts()
+                values: tuple[list[str], ...] = ()
+                if name == "open alerts":
+                    if self._reader.version(TABLE) >= 0:
+                        seen = in_force(self._part(TABLE, TABLE, NEWEST), datetime.now(UTC))
+                    values = (sorted(seen),)
+                evidence[name] = given = self._part(name, *asked, values).dicts()
             except CloudError as error:
                 evidence[name] = str(error)
                 continue
@@ -139,20 +151,20 @@ class FleetReader:
                     mast["expires"] = min(row["expires"], mast["expires"] or row["expires"])
                 else:
                     mast |= {"reported_at": row["reported_at"], "findings": len(row["findings"])}
-        for gateway, seen in self._live.last_seen_ms().items():
+        for gateway, last in self._live.last_seen_ms().items():
             mast = masts.setdefault(gateway, dict.fromkeys(COLUMNS) | {"gateway": gateway})
-            mast["last_seen_at"] = max(seen, mast["last_seen_at"] or 0)
+            mast["last_seen_at"] = max(last, mast["last_seen_at"] or 0)
         if self._live.problem is not None:
             missing.append(f"Last seen may be older than it says: {self._live.problem}")
         for mast in masts.values():
             mast["state"] = mast["state"] or "unknown"
             if "alerts" in self._parts:
                 mast["alerts"] = mast["alerts"] or 0
-        return Fleet([masts[gateway] for gateway in sorted(masts)], missing, until, evidence)
+        return Fleet([masts[gateway] for gateway in sorted(masts)], missing, until, evidence, seen)
 
-    def _part(self, name: str, table: str, sql: str) -> Frame:
-        version = self._reader.version(table)
+    def _part(self, name: str, table: str, sql: str, values: tuple[list[str], ...] = ()) -> Frame:
+        version = self._reader.version(table), values
         held = self._parts.get(name)
         if held is None or held[0] != version:
-            held = self._parts[name] = (version, self._reader.read(table, sql))
+            held = self._parts[name] = (version, self._reader.read(table, sql, values))
         return held[1]

@@ -15,6 +15,7 @@ from nicegui import ui
 
 from cloud.config import DashboardConfig
 from cloud.dashboard import charts
+from cloud.dashboard.acknowledging import Acknowledge, AcknowledgeDialog
 from cloud.dashboard.attention import CALIBRATION_DUE_DAYS, REPORT_DUE_S, AttentionCard
 from cloud.dashboard.charts import STATES, described
 from cloud.dashboard.fleet import Fleet, FleetReader
@@ -193,13 +194,14 @@ class Look:
 
 
 async def fleet_page(
-    reader: FleetReader, changed: Any, ticks: Any, look: Look, config: DashboardConfig
-) -> None:
+    sources: tuple[FleetReader, Acknowledge | None], changed: Any, ticks: Any, look: Look,
+    config: DashboardConfig,
+) -> None:  # fmt: skip
     """Builds the page, and renews it when a table has changed, and every so many of the live ``ticks``."""
-    state = look.state
+    (reader, acknowledge), state = sources, look.state
     fleet = await to_thread(reader.read)
     with page("Fleet", "/"):
-        attention = AttentionCard()
+        attention = AttentionCard(acknowledge and AcknowledgeDialog(acknowledge).ask)
         top = ui.element("div").classes("sums")
         with ui.element("div").classes("two"):
             with card("Masts" if state is None else f"Masts {state}") as head:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from nicegui import ui
 
+from cloud.dashboard.acknowledging import Acknowledge, AcknowledgeDialog
 from cloud.dashboard.frame import around, card, is_open, missing, page, table as table_of
 from cloud.errors import CloudError
+from cloud.lake.acknowledgements import acknowledged
 from cloud.lake.mast import DEVIATING
 from cloud.lake.reader import Frame, LakeReader, Missing
 from cloud.operate.accounts import balance
@@ -58,14 +61,21 @@ def freshness(reader: LakeReader) -> Frame:
     return Frame(("table", "written_at", "missing"), rows)
 
 
+def open_alerts(reader: LakeReader) -> Frame:
+    """Open alerts with their ids and who has acknowledged them, those that nobody has first."""
+    found = reader.read(
+        "alerts",
+        """SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail, id
+        FROM alerts WHERE cleared_at IS NULL AND NOT historical ORDER BY alerts.raised_at DESC LIMIT 500""",
+    )
+    seen = acknowledged(reader, datetime.now(UTC))
+    rows = [(*row, str(seen[row[-1]]) if row[-1] in seen else None) for row in found.rows]
+    return Frame((*found.columns, "acknowledged"), sorted(rows, key=lambda row: row[-1] is not None))
+
+
 PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]]]] = {
     "Alerts": {
-        "Open alerts": (
-            "alerts",
-            """SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail
-            FROM alerts WHERE cleared_at IS NULL AND NOT historical ORDER BY alerts.raised_at DESC LIMIT
-            500""",
-        ),
+        "Open alerts": open_alerts,
         "Cleared alerts": (
             "alerts",
             """SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at,
@@ -147,14 +157,48 @@ def link_of_row(row: dict[str, Any]) -> str:
     return around(row["gateway"], row["channel"], row.get("raised_at") or row["interval_start_at"])
 
 
+class AlertChoice:
+    """The alerts that are ticked in the list; they stay so when it is built anew."""
+
+    def __init__(self, acknowledge: Acknowledge) -> None:
+        self._dialog, self._ticked = AcknowledgeDialog(acknowledge), set[str]()
+
+    def add(self, head: ui.element, made: ui.table, ids: list[str | None]) -> None:
+        """Has the list's rows, of alerts with these ``ids``, ticked and acknowledged."""
+        self._ticked &= {each for each in ids if each is not None}
+
+        def ticked() -> None:
+            self._ticked = {name for row in made.selected if (name := ids[row["n"]]) is not None}
+
+        made.set_selection("multiple")
+        made.on_select(ticked)
+        made.selected = [row for row in made.rows if ids[row["n"]] in self._ticked]
+        with head:
+            ui.element("span").classes("gap")
+            ui.button("Acknowledge …", on_click=self._ask).props("dense no-caps flat")
+
+    async def _ask(self) -> None:
+        count = len(self._ticked)
+        await self._dialog.ask(sorted(self._ticked), f"{count} alert{'s' * (count != 1)}")
+
+
 async def lists_page(
-    reader: LakeReader, changed: Any, title: str, first: Callable[[], Awaitable[None]] | None = None
+    reader: LakeReader,
+    changed: Any,
+    title: str,
+    *,
+    first: Callable[[], Awaitable[None]] | None = None,
+    acknowledge: Acknowledge | None = None,
 ) -> None:
-    """Builds the page, ``first`` what renews itself, and renews the rest when a table has changed."""
+    """Builds the page, ``first`` what renews itself, and renews the rest when a table has changed.
+
+    ``acknowledge``: what a user may do with the alerts.
+    """
     with page(title, f"/{title.lower()}"):
         if first is not None:
             with ui.element("div").classes("lists"):
                 await first()
+        choice = acknowledge and AlertChoice(acknowledge)
         body = ui.element("div").classes("lists")
 
     async def renew() -> None:
@@ -164,12 +208,15 @@ async def lists_page(
         body.clear()
         with body:
             for name, rows in found.items():
-                with card(name):
+                with card(name) as head:
                     if isinstance(rows, str):
                         missing([rows])
                     elif rows.rows:
                         link = link_of_row if title == "Alerts" else None
-                        table_of(rows.columns, rows.dicts(), link)
+                        shown = tuple(each for each in rows.columns if each != "id")
+                        made = table_of(shown, rows.dicts(), link)
+                        if choice is not None and "id" in rows.columns:
+                            choice.add(head, made, rows.column("id"))
                     else:
                         ui.label(NO_ROWS[name]).classes("soft")
 

@@ -191,8 +191,9 @@ def serve(
 
     @ui.page("/", response_timeout=30)
     async def _fleet(request: HttpRequest) -> None:
-        look = Look.of(request.query_params)
-        await unopened.add(fleet_page(audience.fleet(_user(request)), changed, ticks, look, config.dashboard))
+        user, look = _user(request), Look.of(request.query_params)
+        sources = audience.fleet(user), audience.acknowledging(user)
+        await unopened.add(fleet_page(sources, changed, ticks, look, config.dashboard))
 
     @ui.page("/mast/{gateway}", response_timeout=30)
     async def _mast(gateway: str, request: HttpRequest) -> None:
@@ -204,12 +205,14 @@ def serve(
 
     @ui.page("/alerts", response_timeout=30)
     async def _alerts(request: HttpRequest) -> None:
-        await unopened.add(lists_page(audience.reader(_user(request)), changed, "Alerts"))
+        user = _user(request)
+        may = audience.acknowledging(user)
+        await unopened.add(lists_page(audience.reader(user), changed, "Alerts", acknowledge=may))
 
     @ui.page("/pipeline", response_timeout=30)
     async def _pipeline(request: HttpRequest) -> None:
         first = partial(behind_card, behind, looked)
-        await unopened.add(lists_page(audience.reader(_user(request)), changed, "Pipeline", first))
+        await unopened.add(lists_page(audience.reader(_user(request)), changed, "Pipeline", first=first))
 
     app.mount("/api/v1", api_of(audience))
 

@@ -215,12 +215,13 @@ _FLUSH_S: Final = 0.1
 
 
 class TopicRecord(NamedTuple):
-    """A record, and where it stands. A missing value is an empty one."""
+    """A record, where it stands, and Kafka's time of it. A missing value is an empty one."""
 
     place: Partition
     offset: int
     key: bytes | None
     value: bytes
+    time_ms: int = 0
 
 
 class TopicReader(Reader):
@@ -329,6 +330,7 @@ def _record(message: Message) -> TopicRecord:
         message.offset() or 0,
         key if isinstance(key, bytes) else None,
         value if isinstance(value, bytes) else b"",
+        max(message.timestamp()[1], 0),
     )
 
 

@@ -20,15 +20,11 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from deltalake import write_deltalake
-from deltalake.exceptions import DeltaError
 
 from cloud.command_line import OK
-from cloud.config import StoreConfig
 from cloud.lake.answers import write_csv, write_table
-from cloud.lake.object_store import for_delta, for_delta_rs, in_words
 from cloud.lake.query import add_lake, named_lakes
-from cloud.lake.tables import IN_FORCE, WHOLE_MAST, LakeError, Lakes, open_lakes, table_locations
+from cloud.lake.tables import IN_FORCE, WHOLE_MAST, LakeError, Lakes, append, open_lakes, table_locations
 from cloud.toml_problems import nearest
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -166,26 +162,7 @@ def withdraw(lakes: Lakes, mark_id: str, reason: str, author: str, now: datetime
 
 
 def _append(lakes: Lakes, rows: Sequence[Mark]) -> None:
-    if not rows:
-        return
-    ((uri, store),) = _one(lakes)
-    table = pa.Table.from_pylist(
-        [{name: getattr(row, name) for name in SCHEMA.names} for row in rows], schema=SCHEMA
-    )
-    location = f"{for_delta(uri).rstrip('/')}/cleaning"
-    try:
-        # Two that append at once both succeed: neither read what the other wrote.
-        write_deltalake(location, table, mode="append", storage_options=for_delta_rs(store))
-    except (OSError, DeltaError) as error:
-        raise LakeError(
-            f"{location}: {in_words(error, uri, store) or str(error).partition(chr(10))[0]}"
-        ) from error
-
-
-def _one(lakes: Lakes) -> list[tuple[str, StoreConfig | None]]:
-    if len(lakes) != 1:
-        raise LakeError(f"marks are written to one lake: name it, --lake {next(iter(lakes))}")
-    return list(lakes.values())
+    append(lakes, "cleaning", SCHEMA, [{name: getattr(row, name) for name in SCHEMA.names} for row in rows])
 
 
 def read_csv(path: Path, gateway: str, author: str, now: datetime) -> dict[str, Mark]:
@@ -279,19 +256,9 @@ def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
         if options.mast is not None and all(mark.gateway != options.mast for mark in listed):
             names_of(lakes, options.mast)
         rows = [
-            (
-                mark.channel,
-                mark.begin,
-                mark.end,
-                mark.reason,
-                mark.author,
-                mark.gateway,
-                mark.noted_at,
-                mark.id,
-            )
-            for mark in listed
-            if options.mast in (None, mark.gateway)
-        ]
+            (at.channel, at.begin, at.end, at.reason, at.author, at.gateway, at.noted_at, at.id)
+            for at in listed if options.mast in (None, at.gateway)
+        ]  # fmt: skip
         (write_csv if options.csv else write_table)(_HEAD, rows, sys.stdout)
         return
     who = options.who or getpass.getuser()

@@ -14,7 +14,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,8 @@ from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
 import duckdb
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from cloud.config.model import StoreConfig
@@ -70,6 +71,7 @@ FILLED_BY: Final = {
     "trends": "fieldgate jobs maintain",
     "imports": "fieldgate import",
     "cleaning": "fieldgate cleaning",
+    "acknowledgements": "fieldgate dashboard",
 }
 """The contract's tables, and the command that fills each; searched for where folders can't be listed."""
 
@@ -158,6 +160,21 @@ def open_lakes(lakes: Lakes, tables: Collection[str] | None = None) -> duckdb.Du
         opened.connection.close()
         raise
     return opened.connection
+
+
+def append(lakes: Lakes, name: str, schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Adds rows to a table that people write, and makes it with the first ones. Raises LakeError."""
+    if not rows:
+        return
+    if len(lakes) != 1:
+        raise LakeError(f"table {name} is written in one lake: name it, --lake {next(iter(lakes))}")
+    ((uri, store),) = lakes.values()
+    location, table = f"{for_delta(uri).rstrip('/')}/{name}", pa.Table.from_pylist(list(rows), schema=schema)
+    try:
+        # Two that append at once both succeed: neither read what the other wrote.
+        write_deltalake(location, table, mode="append", storage_options=for_delta_rs(store))
+    except (OSError, DeltaError) as error:
+        raise LakeError(f"{location}: {in_words(error, uri, store) or _plain(error)}") from error
 
 
 class LazyLakes:

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,11 +27,14 @@ from confluent_kafka import Producer
 
 from cloud.config import load
 from cloud.kafka.readers import TopicReader
-from cloud.notify import Message, Sender, Sent, Target, is_quiet, message, parse_alert, wanted
+from cloud.lake.acknowledgements import acknowledge
+from cloud.notify import Message, Opens, Sender, Sent, Target, closes, is_quiet, message, parse_alert, wanted
 from cloud.toml_problems import ConfigError
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.reading_records import ALERTS_TOPIC
 from gateway.cli import main
+from spark_jobs.platform import schemas
+from tests.support.fleet_lake import reader_of, write
 from tests.support.servers import eventually, unique_name
 
 NOON, NIGHT = datetime(2026, 11, 24, 12, tzinfo=UTC), datetime(2026, 11, 24, 23, tzinfo=UTC)
@@ -141,11 +145,10 @@ def test_a_group_is_one_message_sent_once_whatever_happens(
         late = alert("a4", gateway, historical=True)
         produce(provisioned, b"{", *(each.to_json() for each in (other, first, late, second, first)))
         (text,) = eventually(lambda: list(hook.taken))
+        each_line = [f"{gateway} cabinet.temperature, 2026-11-24 11:58 UTC", "61.2 Cel above 60"]
         assert text.splitlines() == [
-            f"{gateway}: 2 raised",
-            f"raised warning: {gateway} cabinet.temperature hot, 2026-11-24 11:58 UTC: 61.2 Cel above 60",
-            f"raised critical: {gateway} cabinet.temperature hot, 2026-11-24 11:58 UTC: 61.2 Cel above 60",
-        ]
+            f"{gateway}: hot", "hot, warning", *each_line, "", "hot, critical", *each_line,
+        ]  # fmt: skip
         wait_for(process, "event=notify.sent")
         process.send_signal(signal.SIGKILL)
         process.wait(20)
@@ -155,7 +158,7 @@ def test_a_group_is_one_message_sent_once_whatever_happens(
         eventually(lambda: hook.taken[1:])
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-    assert [each.splitlines()[0] for each in hook.taken] == [f"{gateway}: 2 raised", f"{gateway}: 1 cleared"]
+    assert [each.splitlines()[0] for each in hook.taken] == [f"{gateway}: hot", f"{gateway}: over: hot"]
 
 
 def test_a_target_that_is_down_gets_its_alerts_later_and_holds_back_no_other(
@@ -186,7 +189,7 @@ def test_quiet_hours_hold_all_but_the_urgent(configure: Configure, provisioned: 
         messages.append(text)
         return True
 
-    target = Target(name, config.notify[name], send, lambda: sent, lambda: reader, lambda: now[0])
+    target = Target(name, config.notify[name], send, Opens(lambda: sent, lambda: reader), lambda: now[0])
     with (
         closing(TopicReader(provisioned, {}, name, {ALERTS_TOPIC: "latest"})) as reader,
         closing(Sent(tmp_path / "sent.db", name)) as sent,
@@ -194,14 +197,15 @@ def test_quiet_hours_hold_all_but_the_urgent(configure: Configure, provisioned: 
         produce(provisioned, alert("c1", gateway).to_json(), alert("c2", gateway, "critical").to_json())
 
         def sends(count: int) -> bool:
+            now[0] += timedelta(seconds=1)
             target.turn(reader, sent)
             return len(messages) >= count
 
         eventually(lambda: sends(1))
         target.turn(reader, sent)
-        now[0] = NOON
+        now[0] = NOON + timedelta(days=1)
         eventually(lambda: sends(2))
-        assert [each.body.split(":")[0] for each in messages] == ["raised critical", "raised warning"]
+        assert [each.body.splitlines()[0] for each in messages] == ["hot, critical", "hot, warning"]
         target.turn(reader, sent)
 
         def committed() -> bool:
@@ -222,9 +226,6 @@ def test_hours_and_choices(configure: Configure) -> None:
     assert at == [False, True, False]
     chosen = (alert("a"), alert("a", severity="critical"), cleared("a", severity="critical"))
     assert [wanted(each, target) for each in chosen] == [False, True, False]
-    many = message([alert(str(number), f"mast-{number}") for number in range(60)])
-    assert many.title == "60 gateways: 60 raised"
-    assert many.body.splitlines()[-1] == "and 10 more"
     assert parse_alert(alert("a").to_json()) == alert("a")
     assert parse_alert(b"\xff") is parse_alert(b"[]") is None
 
@@ -235,6 +236,7 @@ def test_hours_and_choices(configure: Configure) -> None:
         ('quiet = "22-6 o\'clock"', 'notify.a.quiet: must be hours such as "22:00-06:00"'),
         ('quiet = "22:00-22:00"', "notify.a.quiet: must end at another time than it begins"),
         ('time_zone = "Mars/Base"', "notify.a.time_zone: must be a time zone such as Europe/Berlin"),
+        ('escalate_after = "2d"', "notify.a.escalate_after: "),
         ("colour = 1", "notify.a.colour: is not a known key"),
     ],
 )
@@ -271,7 +273,7 @@ def test_a_mail_has_the_lines_of_its_alerts_and_their_letters(
 ) -> None:
     server, url = mails
     text = message([alert("a"), alert("b", "mast-2", detail="<b>5</b> < 6 & 7 *8*, :smile: \\n http://x/")])
-    assert len(text.body.splitlines()) == 2
+    assert len(text.body.splitlines()) == 5
     assert Sender("olga", load(configure(olga=f'url = "{url}{form}"')))(text)
     (mail,) = server.found
     assert mail["Subject"] == text.title
@@ -302,3 +304,106 @@ def test_a_test_message_by_mail(
     assert "notify.nobody.url: no URL that apprise has a service for" in printed
     assert main(["notify", "--cloud", str(configure()), "--test"]) == 1
     assert "has no [notify.NAME]" in capsys.readouterr().err
+
+
+def test_a_message_says_mast_and_cause_in_short_lines() -> None:
+    two = message(
+        [
+            alert("a", detail="mast-07: 61.2 Cel"),
+            cleared("b", gateway="mast-08", rule="stuck", detail="over: x"),
+        ]
+    )
+    assert two.title == "2 masts: hot, over: stuck"
+    assert two.body.splitlines() == [
+        "hot, warning", "mast-07 cabinet.temperature, 2026-11-24 11:58 UTC", "61.2 Cel", "",
+        "over: stuck, warning", "mast-08 cabinet.temperature, 2026-11-24 12:03 UTC", "x",
+    ]  # fmt: skip
+    many = message([alert(rule, rule=f"rule-{rule}") for rule in "abcde"])
+    assert many.title == "mast-07: rule-a, rule-b, rule-c and 2 more"
+
+
+def test_a_storm_is_waited_for_until_it_is_over() -> None:
+    def after(*seconds: float) -> float:
+        return (closes([NOON + timedelta(seconds=each) for each in seconds], 30) - NOON).total_seconds()
+
+    assert after(0, 5, 29) == 30
+    assert after(*range(20)) == 49
+    assert after(*range(290)) == 300
+
+
+def silent(number: int, **more: Any) -> AlertRecord:
+    gateway = f"mast-{number:03d}"
+    return alert(f"s{number}", gateway, rule="silent", channel=None, detail=f"{gateway}: no news", **more)
+
+
+def test_a_thousand_masts_silent_at_once_are_one_mail_and_their_end_one_more(
+    configure: Configure, mails: tuple[Mails, str], provisioned: str
+) -> None:
+    server, url = mails
+    config = configure(
+        **{unique_name("olga"): f'url = "{url}"\ngroup = "2s"\ngateways = ["mast-???", "mast-1000"]'}
+    )
+    over = {"state": "cleared", "cleared_at": "2026-11-24T12:58:00.000Z"}
+    with notifying(config) as process:
+        wait_for(process, "event=notify.reads")
+        produce(provisioned, *(silent(number).to_json() for number in range(1, 1001)))
+        wait_for(process, "event=notify.sent")
+        produce(provisioned, *(silent(number, **over).to_json() for number in range(1, 1001)))
+        wait_for(process, "alerts=1000")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert [(mail["Subject"], mail.get_content_type()) for mail in server.found] == [
+        ("1,000 masts: silent", "text/plain"), ("1,000 masts: over: silent", "text/plain"),
+    ]  # fmt: skip
+    names = ", ".join(f"mast-{number:03d}" for number in range(1, 11))
+    assert server.found[0].get_content().splitlines() == [
+        f"silent, warning: 1,000 masts ({names}, …)",
+        "1,000 alerts, 2026-11-24 11:58 to 2026-11-24 11:58 UTC",
+        "The first: mast-001, 2026-11-24 11:58 UTC",
+        "no news",
+    ]
+
+
+def test_it_escalates_what_is_open_and_nobody_has_acknowledged_after_a_restart_too(
+    configure: Configure, mails: tuple[Mails, str], provisioned: str, tmp_path: Path
+) -> None:
+    server, url = mails
+    names = [unique_name("mast") for _ in "abcd"]
+    name = unique_name("boss")
+    more = f'group = "1s"\nescalate_after = "20s"\ngateways = {json.dumps(names)}'
+    config = configure(**{name: f'url = "{url}"\n{more}'})
+    config.write_text(f'{config.read_text()}[lake]\npath = "lake"\n')
+    rows = {"id": names, "gateway": names, "historical": [False] * 4}
+    write(tmp_path / "lake", schemas.ALERTS, rows)
+    with notifying(config) as process:
+        wait_for(process, "event=notify.reads")
+        produce(provisioned, *(alert(each, each).to_json() for each in names))
+        reader = reader_of(tmp_path / "lake")
+        acknowledge(reader, "olga", names[:1])
+        acknowledge(reader, "olga", names[1:2], lasts="40s")
+        begun = time.monotonic()
+        # Half of the time is over when it is killed; what it then reads again is not raised anew.
+        eventually(lambda: time.monotonic() - begun > 10, 20)
+        process.send_signal(signal.SIGKILL)
+        process.wait(20)
+    assert server.found == []
+    with notifying(config) as process:
+        wait_for(process, "event=notify.reads")
+        produce(provisioned, cleared(names[2], gateway=names[2]).to_json())
+        wait_for(process, "event=notify.sent")
+        assert 19 < time.monotonic() - begun < 32
+        assert [mail["Subject"] for mail in server.found] == [f"{names[3]}: hot"]
+        # The one that was acknowledged for a time comes when that is over; the other two never do.
+        wait_for(process, "event=notify.sent")
+        produce(provisioned, *(cleared(each, gateway=each).to_json() for each in names))
+        wait_for(process, "event=notify.sent")
+    assert [mail["Subject"] for mail in server.found] == [
+        f"{names[3]}: hot", f"{names[1]}: hot", "2 masts: over: hot",
+    ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # apprise's
+def test_escalation_needs_a_lake(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
+    config = configure(boss='url = "json://127.0.0.1/"\nescalate_after = "1h"')
+    assert main(["notify", "--cloud", str(config), "--state", str(config.with_name("sent.db"))]) == 1
+    assert "notify.boss.escalate_after needs [lake] path" in capsys.readouterr().err

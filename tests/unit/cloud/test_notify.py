@@ -14,7 +14,7 @@ import pytest
 import cloud.notify
 from cloud.config import load
 from cloud.kafka.readers import KEEP_EVERY_S, Partition, TopicReader
-from cloud.notify import Message, Sent, Target
+from cloud.notify import Message, Opens, Sent, Target
 from tests.support.commands import notify
 
 PLACE: Partition = ("gateway.alerts", 0)
@@ -58,7 +58,7 @@ def target(directory: Path, reader: Callable[[], TopicReader], monotonic: Callab
 
     config = load(write(directory, "olga")).notify["olga"]
     sent = partial(Sent, directory / "sent.db", "olga")
-    return Target("olga", config, send, sent, reader, monotonic=monotonic)
+    return Target("olga", config, send, Opens(sent, reader), monotonic=monotonic)
 
 
 def test_a_position_is_committed_again_while_nothing_comes(tmp_path: Path) -> None:

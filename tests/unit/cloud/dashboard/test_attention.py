@@ -16,7 +16,9 @@ from cloud.dashboard import fleet_page
 from cloud.dashboard.attention import Cause, causes, remedies
 from cloud.dashboard.audience import Audience
 from cloud.dashboard.fleet import EVIDENCE, Fleet, FleetReader
-from cloud.dashboard.live import LiveReader
+from cloud.dashboard.live import LiveReader, LiveReadings
+from cloud.errors import CloudError
+from cloud.lake.acknowledgements import acknowledge
 from gateway.status import findings as source_of_findings
 from spark_jobs import alerting
 from spark_jobs.platform import schemas
@@ -60,7 +62,7 @@ def fleet_of(root: Path) -> Fleet:
 
 
 def found_in(root: Path) -> list[Cause]:
-    return causes(fleet_of(root).evidence, NOW.timestamp())
+    return causes(fleet_of(root), NOW.timestamp())
 
 
 def lines(found: Sequence[Cause]) -> list[tuple[str, str, str]]:
@@ -178,11 +180,11 @@ def test_a_user_sees_what_is_of_their_masts_alone(tmp_path: Path) -> None:
     audience = Audience({"lake": (str(tmp_path), None)}, users)
     audience.look()
     seen = {
-        user: {each.gateway for each in causes(audience.fleet(user).read().evidence, NOW.timestamp())}
+        user: {each.gateway for each in causes(audience.fleet(user).read(), NOW.timestamp())}
         for user in users
     }
     assert seen == {"anna": {"north-1"}, "nobody": set(), "olga": {"north-1", "south-1"}}
-    shown = causes(audience.fleet("anna").read().evidence, NOW.timestamp())
+    shown = causes(audience.fleet("anna").read(), NOW.timestamp())
     assert "south" not in str(shown)
     assert len(shown) == 3
 
@@ -224,13 +226,13 @@ def test_an_older_lake_has_the_pages_as_they_were(lake: Path, tmp_path: Path) ->
     shutil.rmtree(lake / "alerts")
     older = fleet_of(lake)
     assert [each["gateway"] for each in older.masts] == ["mast-01", "mast-02"]
-    assert causes(older.evidence, NOW.timestamp()) == []
+    assert causes(older, NOW.timestamp()) == []
     assert all(isinstance(each, str) for each in older.evidence.values())
     assert older.evidence.keys() == EVIDENCE.keys()
     assert fleet_page.columns(older)[-1]["label"] == "lost"
     assert {each[0] for each in cells(older).values()} == {"–"}
     (tmp_path / "empty").mkdir()
-    assert causes(fleet_of(tmp_path / "empty").evidence, NOW.timestamp()) == []
+    assert causes(fleet_of(tmp_path / "empty"), NOW.timestamp()) == []
 
 
 def packaged_rules() -> Iterator[dict[str, Any]]:
@@ -258,6 +260,43 @@ def test_days_are_of_utc(tmp_path: Path) -> None:
     calibrated(tmp_path, "a", CUPS[:1], 0)
     fleet = fleet_of(tmp_path)
     last = datetime(2026, 11, 21, 23, 59, tzinfo=UTC).timestamp()
-    assert causes(fleet.evidence, last)[0].what.endswith("expires today")
-    assert causes(fleet.evidence, last + 60)[0].what.endswith("expired 1 day ago")
+    assert causes(fleet, last)[0].what.endswith("expires today")
+    assert causes(fleet, last + 60)[0].what.endswith("expired 1 day ago")
     assert date(2026, 11, 21) == TODAY
+
+
+def test_what_is_acknowledged_comes_last(tmp_path: Path) -> None:
+    for name, channel in (("a1", CUPS[0]), ("a2", CUPS[1])):
+        alert(tmp_path, "a", "cup-stuck", channel, id=name, detail=f"{channel} stands", severity="critical")
+    alert(tmp_path, "z", "cloned", id="z1", detail="two with one id")
+    found = [(each.gateway, each.alerts, each.seen) for each in found_in(tmp_path)]
+    assert found == [("a", ("a1", "a2"), ""), ("z", ("z1",), "")]
+    reader = reader_of(tmp_path)
+    acknowledge(reader, "olga", ["a1"], note="on my way", lasts="2h")
+    reader.look()
+    # Beside live values, as where Kafka is. The one of the two that nobody has seen stays at the top.
+    live = LiveReadings(lambda: pytest.fail("not started"))
+    live.last_seen_us = lambda: [("y", 1)]  # type: ignore[method-assign]
+    fleet = FleetReader(reader, LiveReader(live, ("*",))).read()
+    assert [(each.what, each.alerts, each.seen[:20]) for each in causes(fleet, NOW.timestamp())] == [
+        (f"{CUPS[1]} stands", ("a2",), ""), ("two with one id", ("z1",), ""),
+        (f"{CUPS[0]} stands", ("a1",), "acknowledged by olga"),
+    ]  # fmt: skip
+    assert causes(fleet, NOW.timestamp())[-1].seen.endswith(": on my way")
+
+
+def test_who_may_acknowledge(tmp_path: Path) -> None:
+    alert(tmp_path, "a", "cup-stuck", id="a1")
+    alert(tmp_path, "b", "cup-stuck", id="b1")
+    may = DashboardUser(password=PASSWORD, gateways=["a"], acknowledge=True)
+    sees = DashboardUser(password=PASSWORD)
+    audience = Audience({"lake": (str(tmp_path), None)}, {"olga": may, "anna": sees})
+    audience.look()
+    assert audience.acknowledging("anna") is None
+    act = audience.acknowledging("olga")
+    assert act is not None
+    with pytest.raises(CloudError, match="No such alert is open"):
+        act(["b1"])
+    assert [each.gateway for each in act(["a1"])] == ["a"]
+    audience.look()
+    assert audience.fleet("anna").read().seen["a1"].author == "olga"
