@@ -184,8 +184,8 @@ def test_pages_follow_the_link_while_others_append_and_what_is_unchanged_is_304(
     eventually(lambda: len(anna.get(cleaned).json()), 20, until=lambda count: count >= 3456 * 2)
     first = anna.get(cleaned.replace("100000", "700"))
     log.rename(place / "lake" / "cleaning")
-    tag = first.headers["etag"]
-    eventually(lambda: anna.get(first.url).headers["etag"], 20, until=lambda found: found != tag)
+    before_it = first.headers["etag"]
+    eventually(lambda: anna.get(first.url).headers["etag"], 20, until=lambda found: found != before_it)
     assert len(anna.get(first.links["next"]["url"]).json()) == 700
     wrong = answer.url.copy_set_param("mast", "elsewhere")
     assert problem(anna.get(wrong), 400)["parameter"] == "cursor"
