@@ -204,7 +204,12 @@ def test_the_daemon_reloads_by_itself_once_a_named_file_has_changed(
 def test_a_command_gets_the_outcome_of_its_own_reload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway: Any = SimpleNamespace(in_force=ConfigInForce(config(tmp_path)))
+    announced: list[str] = []
+    gateway: Any = SimpleNamespace(
+        in_force=ConfigInForce(config(tmp_path)),
+        runs=SimpleNamespace(event=lambda event, problem: f"{event}: {problem}"),
+        inbox=SimpleNamespace(announce=announced.append),
+    )
     reload = Reload(tmp_path / "gateway.toml", {}, gateway, cast(Any, None))
 
     def refused() -> None:
@@ -217,6 +222,7 @@ def test_a_command_gets_the_outcome_of_its_own_reload(
         assert not answer.done()
         reload.tick(snapshot(100.0))
         assert answer.result(10) == {"refused": "no"}
+        assert announced == ["config-refused: no"]
 
 
 def test_a_reload_for_another_file_is_refused(tmp_path: Path) -> None:
