@@ -18,8 +18,8 @@ MOST_LINES_OF_A_ROOM = {
     "gateway": 27_470,
     "drivers": 8_250,
     "buffer": 2_150,
-    "cloud": 20_510,
-    "spark_jobs": 13_200,
+    "cloud": 20_530,
+    "spark_jobs": 13_300,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
 MOST_ARGUMENTS = 7
