@@ -16,6 +16,7 @@ from cloud.kafka.cluster_check import NoAnswer, answer_of, open_admin
 from cloud.kafka.librdkafka import MAX_RECORD_BYTES
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.identities import IDENTITIES_TOPIC
+from cloud.wire.lake_tables import PUBLISHED, lake_topic
 from cloud.wire.quantities import QUANTITIES
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
@@ -30,7 +31,10 @@ from cloud.wire.reading_records import (
 )
 from cloud.wire.site_records import SITES_TOPIC
 
-_COMPACTED: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, IDENTITIES_TOPIC)
+_COMPACTED: Final = (
+    *(STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, IDENTITIES_TOPIC),
+    *map(lake_topic, PUBLISHED),
+)
 _PLAIN: Final = (
     *(f"{READING_TOPIC_PREFIX}{quantity}" for quantity in QUANTITIES),
     RAW_TOPIC,

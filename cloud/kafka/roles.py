@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from cloud.wire.channel_records import CHANNELS_TOPIC
 from cloud.wire.identities import IDENTITIES_TOPIC
+from cloud.wire.lake_tables import lake_topic
 from cloud.wire.reading_records import (
     ALERTS_TOPIC,
     COMMAND_RESULTS_TOPIC,
@@ -33,7 +34,8 @@ SENT: Final = (
 )  # fmt: skip
 """What each gateway reports about itself, by its key."""
 _DESCRIBES: Final = (STATUS_TOPIC, RUNS_TOPIC, CHANNELS_TOPIC, SITES_TOPIC, EVENTS_TOPIC, ALERTS_TOPIC)
-"""What an analyst reads beside the readings."""
+"""What an analyst reads beside the readings and the published tables."""
+_LAKE: Final = lake_topic("*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,14 +74,17 @@ def gateway(topics: Iterable[str] = (), name: str = "", reads: Iterable[str] = (
 
 
 def job(topics: Iterable[str] = ()) -> frozenset[Permission]:
-    """The jobs': they read all that gateways send, ``topics`` too, and write alerts and their commands."""
-    read = (f"{READING_TOPIC_PREFIX}*", "gateway.*", *topics)
-    return _topics("READ", read) | _topics("WRITE", (ALERTS_TOPIC, COMMANDS_TOPIC))
+    """The jobs': they read all that gateways send, ``topics`` too; they write alerts, commands and tables.
+
+    What ``publish`` writes it may read, as each query may its topics.
+    """
+    read = (f"{READING_TOPIC_PREFIX}*", "gateway.*", _LAKE, *topics)
+    return _topics("READ", read) | _topics("WRITE", (ALERTS_TOPIC, COMMANDS_TOPIC, _LAKE))
 
 
 def analyst(user: str, topics: Iterable[str] = ()) -> frozenset[Permission]:
-    """An analyst's: readings, ``topics``, what describes them; consumer groups that begin with the name."""
-    read = _topics("READ", (f"{READING_TOPIC_PREFIX}*", *_DESCRIBES, *topics))
+    """An analyst's: readings, what describes them, published tables, ``topics``; groups of the own name."""
+    read = _topics("READ", (f"{READING_TOPIC_PREFIX}*", *_DESCRIBES, _LAKE, *topics))
     return read | {Permission("group", f"{user}-*", "READ")}
 
 

@@ -37,6 +37,15 @@ class LakeTable:
     structs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
+PUBLISHED: Final = ("statistics", "mast", "presence", "events", "alerts")
+"""Tables whose closed rows are also in Kafka, each in a compacted topic (``lake_topic``)."""
+
+
+def lake_topic(table: str) -> str:
+    """Returns the topic that the job ``publish`` writes a table's rows to, without a fleet's prefix."""
+    return f"lake.{table}"
+
+
 KAFKA: Final = "kafka_topic: string, kafka_partition: int, kafka_offset: long, kafka_time ingested_at: time"
 """The columns of a table whose rows come from Kafka's records."""
 

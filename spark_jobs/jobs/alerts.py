@@ -50,6 +50,7 @@ from spark_jobs.platform.schemas import ALERTS, CHANNELS, Table
 from spark_jobs.platform.session import small_batch_session, task_slots
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, latest_version, rows_after
+from spark_jobs.sinks.kafka import produce_rows
 from spark_jobs.sinks.merge import merge_alerts
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
 from spark_jobs.sources.kafka import IdentitySource, kafka_records
@@ -495,13 +496,5 @@ def produce(spark: SparkSession, settings: Settings, records: Sequence[Outgoing]
     """Writes records and waits until all in-sync replicas have them; a repeat writes them again."""
     if not records:
         return
-    (
-        rows_frame(
-            spark, "topic key value: string", [(settings.prefix + topic, *rest) for topic, *rest in records]
-        )
-        .coalesce(1)
-        .write.format("kafka")
-        .options(**settings.kafka_options())
-        .option("kafka.acks", "all")
-        .save()
-    )
+    named = [(settings.prefix + topic, *rest) for topic, *rest in records]
+    produce_rows(rows_frame(spark, "topic key value: string", named).coalesce(1), settings)

@@ -25,6 +25,7 @@ _NAMED: Final = 8
 _REFUSED: Final = re.compile(
     r"org\.apache\.kafka\.common\.errors\.((?:Sasl|Ssl|UnsupportedSasl)\w*Exception): ([^\n]*)"
 )
+_MISSING: Final = re.compile(r"Topic (\S+) not present in metadata after")
 _TOPICS: Final = re.compile(r"Not authorized to access topics: \[([^\]\n]*)\]")
 
 
@@ -36,6 +37,8 @@ def refusal_in(text: str) -> str | None:
     """What Kafka refuses, in a failure's text with its causes; None where it is another failure."""
     if forbidden := _TOPICS.search(text):
         return _forbidden(forbidden[1].split(", "))
+    if missing := _MISSING.search(text):
+        return f"Kafka has no topic {missing[1]}: fieldgate provision topics makes it"
     refused = _REFUSED.search(text)
     if refused is None:
         return None
@@ -112,7 +115,9 @@ def _fails_with(future: Any, exception: str) -> bool:
 
 def _forbidden(topics: list[str]) -> str:
     named = ", ".join(topics[:_NAMED]) + (f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else "")
-    return f"Kafka forbids the jobs' user {named}: allow Describe and Read, of alerts and commands Write"
+    return (
+        f"Kafka forbids the jobs' user {named}: allow Describe and Read, of alerts, commands and lake.* Write"
+    )
 
 
 def _causes(error: Py4JJavaError) -> list[str]:

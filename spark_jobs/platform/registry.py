@@ -12,11 +12,15 @@ STREAMING: Final = {
     "presence": "spark_jobs.jobs.presence:PresenceJob",
     "anomaly": "spark_jobs.jobs.anomaly:AnomalyJob",
     "alerts": "spark_jobs.jobs.alerts:AlertsJob",
+    "publish": "spark_jobs.jobs.publish:PublishJob",
 }
 """``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order.
 
 A job may be several queries, each a class, separated by spaces, in the order in which ``--once`` runs them.
 """
+
+BY_NAME_ONLY: Final = ("publish",)
+"""Jobs that ``all`` doesn't include: not every fleet wants its tables in Kafka a second time."""
 
 COMMANDS: Final[dict[str, str]] = {
     "maintain": "spark_jobs.jobs.maintain",

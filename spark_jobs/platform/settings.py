@@ -17,7 +17,7 @@ from cloud.wire.fields import parse_time
 from cloud.wire.reading_records import DEAD_LETTER_TOPIC, EVENTS_TOPIC, RAW_TOPIC, RUNS_TOPIC, STATUS_TOPIC
 from cloud.wire.site_records import SITES_TOPIC
 from spark_jobs.platform.errors import SettingsError
-from spark_jobs.platform.registry import COMMANDS, STREAMING, load
+from spark_jobs.platform.registry import BY_NAME_ONLY, COMMANDS, STREAMING, load
 
 if TYPE_CHECKING:
     from cloud.config import CloudConfig, KafkaConfig, RegistryConfig, StoreConfig
@@ -208,7 +208,7 @@ def _run_parser() -> argparse.ArgumentParser:
     about = "Runs jobs until SIGTERM, or until nothing is left."
     parser = argparse.ArgumentParser(prog="fieldgate jobs run", description=about)
     add = parser.add_argument
-    add("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all")
+    add("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all (but for publish)")
     _add_common(parser)
     more = "rows of quarantine per gateway and hour; more are counted, not stored"
     opened = "between computations of the statistics of open intervals; 0: none (default: 60s)"
@@ -273,8 +273,10 @@ def _settings(options: argparse.Namespace, jobs: tuple[str, ...]) -> Settings:
 def parse_run(argv: Sequence[str]) -> Settings:
     """Settings of ``jobs run``. Raises SettingsError; argparse exits on unknown options."""
     options = _run_parser().parse_args(argv)
-    names = JOB_NAMES if "all" in options.jobs else options.jobs
-    unknown = [name for name in names if name not in JOB_NAMES]
+    names = set(options.jobs)
+    if "all" in names:
+        names = names - {"all"} | set(JOB_NAMES).difference(BY_NAME_ONLY)
+    unknown = [name for name in options.jobs if name not in (*JOB_NAMES, "all")]
     if unknown:
         raise SettingsError(f"no job is named {unknown[0]!r}; there are {', '.join(JOB_NAMES)} and all")
     settings = _settings(options, tuple(name for name in JOB_NAMES if name in names))

@@ -22,7 +22,7 @@ from delta import exceptions
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.backoff import backoff_s
 from spark_jobs.platform.errors import JobError
@@ -156,19 +156,22 @@ def latest_version(spark: SparkSession, location: str) -> int:
     return int(snapshot(spark, location, update=True).version())
 
 
-def table_changes(spark: SparkSession, settings: Settings, table: Table) -> DataFrame:
+def table_changes(
+    spark: SparkSession, settings: Settings, table: Table, *, deletions: bool = False
+) -> DataFrame:
     """The rows of a table with a change feed, and then each change: ``_change_type``, ``_commit_version``.
 
     The feed rather than the table itself: a plain stream ends with an error at the first correction. A
     corrected row comes twice, as ``update_preimage`` and as ``update_postimage``. Compaction is no change.
-    Neither are rows that leave, with their day or taken back: what was derived from readings stays.
+    Rows that leave, with their day or taken back, come with ``deletions`` alone: what was derived from
+    readings stays.
     """
     return (
         spark.readStream.format("delta")
         .option("readChangeFeed", "true")
         .option("maxFilesPerTrigger", "2000")
         .load(settings.table(table.name))
-        .where("_change_type != 'delete'")
+        .where(F.lit(deletions) | (F.col("_change_type") != "delete"))
     )
 
 

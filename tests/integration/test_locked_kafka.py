@@ -66,6 +66,7 @@ LISTENERS: Final = {
     "mqtt_proxy": 'passwords = "mqtt-users"\naccess = "mqtt-access"',
 }
 READINGS: Final = {name for name in TOPICS if name.startswith("mqtt.")}
+LAKE: Final = {name for name in TOPICS if name.startswith("lake.")}
 GATEWAYS: Final = {
     f"gateway.{name}" for name in
     ("status", "runs", "channels", "sites", "events", "command-results", "dead-letter")
@@ -73,14 +74,14 @@ GATEWAYS: Final = {
 DESCRIBED: Final = {f"gateway.{name}" for name in ("status", "runs", "channels", "sites", "events", "alerts")}
 WRITES: Final = {
     GATEWAY: READINGS | GATEWAYS | {"plant.inverter"},
-    "fieldgate-jobs": {"gateway.alerts", "gateway.commands"},
+    "fieldgate-jobs": {"gateway.alerts", "gateway.commands"} | LAKE,
     "anna": set(),
     "olga": {"gateway.commands", "gateway.identities"},
 }
 READS: Final = {
     GATEWAY: {"gateway.commands", "settings"},
     "fieldgate-jobs": set(TOPICS) | {"plant.inverter"},
-    "anna": READINGS | DESCRIBED | {"plant.inverter"},
+    "anna": READINGS | DESCRIBED | LAKE | {"plant.inverter"},
     "olga": set(ALL),
 }
 OPERATORS: Final = {

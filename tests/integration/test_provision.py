@@ -16,6 +16,7 @@ from cloud.local.kafka_broker import LocalBroker
 from gateway.cli import main
 from tests.support.servers import eventually, unique_name
 
+LAKE = ("lake.statistics", "lake.mast", "lake.presence", "lake.events", "lake.alerts")
 EXPECTED = (
     *("mqtt.temperature", "mqtt.humidity", "mqtt.pressure", "mqtt.wind_speed", "mqtt.irradiance", "mqtt.co2"),
     *(
@@ -37,8 +38,10 @@ EXPECTED = (
     *("gateway.alerts", "gateway.dead-letter", "gateway.status", "gateway.runs", "gateway.channels"),
     "gateway.sites",
     "gateway.identities",
+    *LAKE,
 )
 COMPACTED = {"gateway.status", "gateway.runs", "gateway.channels", "gateway.sites", "gateway.identities"}
+COMPACTED |= set(LAKE)
 
 
 @pytest.fixture

@@ -62,6 +62,12 @@ def test_a_shard_is_of_alerts_alone() -> None:
         parse_run(["all", "--shard", "1/2"])
 
 
+def test_all_jobs_are_those_that_make_tables() -> None:
+    makers = ("ingest", "statistics", "mast", "presence", "anomaly", "alerts")
+    assert parse_run(["all"]).jobs == makers
+    assert parse_run(["publish", "all"]).jobs == (*makers, "publish")
+
+
 def test_an_unknown_job_is_named() -> None:
     with pytest.raises(SettingsError, match="'ingets'"):
         parse_run(["ingets"])

@@ -20,8 +20,10 @@ ERRORS = "Caused by: org.apache.kafka.common.errors."
     ("cause", "refusal"),
     [
         ("TopicAuthorizationException: Not authorized to access topics: [mqtt.co2, mqtt.raw]",
-         "Kafka forbids the jobs' user mqtt.co2, mqtt.raw: allow Describe and Read, of alerts and commands "
-         "Write"),
+         "Kafka forbids the jobs' user mqtt.co2, mqtt.raw: allow Describe and Read, of alerts, commands "
+         "and lake.* Write"),
+        ("TimeoutException: Topic north.lake.mast not present in metadata after 60000 ms.",
+         "Kafka has no topic north.lake.mast: fieldgate provision topics makes it"),
         ("SaslAuthenticationException: Authentication failed",
          "Kafka refuses the login: Authentication failed; see sasl.mechanism, sasl.username and "
          "sasl.password"),
