@@ -60,6 +60,8 @@ from spark_jobs.transforms.validate import parse_batch
 log = logging.getLogger("fieldgate.jobs.alerts")
 
 _TRIGGER_S: Final = 0.1
+_SHARED_TRIGGER_S: Final = 1.0
+"""Beside other jobs in the process. What a batch costs hardly depends on its readings, and they all wait for it."""
 _MAX_RECORDS: Final = 100_000
 """A batch is evaluated in the driver's memory, some 300 bytes a reading."""
 _SLOW_S: Final = 1.0
@@ -206,7 +208,8 @@ class AlertsJob(Job):
         """Readings and dead letters, from the earliest."""
         self.topics, most = self._settings.topic_pattern, min(self._settings.max_records, _MAX_RECORDS)
         stream = kafka_records(self._spark, self._settings, self.topics, most * self._shard[1])
-        return Source(stream, min(_TRIGGER_S, self._settings.trigger_s))
+        longest_s = _TRIGGER_S if len(self._settings.jobs) < 2 else _SHARED_TRIGGER_S
+        return Source(stream, min(longest_s, self._settings.trigger_s))
 
     def _own(self, gateway: Column) -> Column:
         """Whether a gateway is one of this shard's."""
