@@ -196,8 +196,9 @@ class Maintenance:
     def round(self, *, daily: bool = True) -> Report:
         """Everything once; without ``daily`` retention, clustering and vacuum are left out."""
         report = Report(self._options.dry_run)
-        if daily and not self._options.dry_run:
-            report.did("trends", "trends", rows=write_trends(self._spark, self._settings, self._now()))
+        is_due = daily and not self._options.dry_run
+        if is_due and (rows := write_trends(self._spark, self._settings, self._now())):
+            report.did("trends", "trends", rows=rows)
         locations = table_locations(self._spark, self._settings.lake)
         for table, location in locations.items():
             before = parts(self._spark, location)

@@ -141,12 +141,13 @@ def test_apply_changes_settings_and_makes_partitions_where_keys_may_move(
     assert f"changed  {co2}: cleanup.policy is compact, must be delete\n" in applied
     assert stays in applied
     eventually(lambda: len(own_topics()["mqtt.co2"].partitions) == 2)
-    again = eventually(
+    few = set(prefixed(prefix, (*COMPACTED, "gateway.commands")))
+    eventually(
         lambda: provision_topics(servers, partitions=2, retention_s=2592000.0, prefix=prefix),
-        until=lambda done: not done.deviations,
+        until=lambda done: (
+            not done.deviations and {line.partition(":")[0] for line in done.differences} == few
+        ),
     )
-    few = {line.partition(":")[0] for line in again.differences}
-    assert few == set(prefixed(prefix, (*COMPACTED, "gateway.commands")))
 
 
 def test_the_command_creates_what_a_dry_run_names(
