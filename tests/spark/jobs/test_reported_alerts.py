@@ -224,7 +224,7 @@ def test_a_refused_config_reaches_people(
             run_once(spark, settings)
             job.finish()
             [mail] = eventually(lambda: server.found, 60)
-            assert mail["Subject"] == f"{gateway}: 1 raised"
+            assert mail["Subject"] == f"{gateway}: config-refused"
             assert "goes on with its former config" in mail.as_string()
             assert mast.reload(config) is None
             mast.delivered()

@@ -158,8 +158,10 @@ def use(fleet: Fleet, mast: GatewayProcess, mosquitto: LocalMosquitto) -> None:
 
 @pytest.mark.timeout(1500)
 def test_two_fleets_share_a_kafka_and_nothing_else(
-    spark: SparkSession, broker: SecuredBroker, fleets: list[Fleet]
+    spark: SparkSession, broker: SecuredBroker, fleets: list[Fleet], full: bool
 ) -> None:
+    if not full:
+        pytest.skip("two minutes of two fleets: only with --full")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     with ExitStack() as stack:
         masts: list[GatewayProcess] = []
