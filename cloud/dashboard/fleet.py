@@ -134,13 +134,14 @@ class FleetReader:
                 masts.setdefault(row["gateway"], dict.fromkeys(COLUMNS)).update(row)
         evidence: dict[str, list[dict[str, Any]] | str] = {}
         seen: Mapping[str, Acknowledgement] = {}
+        try:
+            if self._reader.version(TABLE) >= 0:
+                seen = in_force(self._part(TABLE, TABLE, NEWEST), datetime.now(UTC))
+        except CloudError as error:
+            missing.append(str(error))
         for name, asked in EVIDENCE.items():
             try:
-                values: tuple[list[str], ...] = ()
-                if name == "open alerts":
-                    if self._reader.version(TABLE) >= 0:
-                        seen = in_force(self._part(TABLE, TABLE, NEWEST), datetime.now(UTC))
-                    values = (sorted(seen),)
+                values = (sorted(seen),) if name == "open alerts" else ()
                 evidence[name] = given = self._part(name, *asked, values).dicts()
             except CloudError as error:
                 evidence[name] = str(error)

@@ -15,6 +15,7 @@ from cloud.errors import CloudError
 from cloud.lake.acknowledgements import acknowledged
 from cloud.lake.mast import DEVIATING
 from cloud.lake.reader import Frame, LakeReader, Missing
+from cloud.lake.tables import LakeError
 from cloud.operate.accounts import balance
 
 RUNS: Final = """SELECT gateway, run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at,
@@ -68,7 +69,11 @@ def open_alerts(reader: LakeReader) -> Frame:
         """SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail, id
         FROM alerts WHERE cleared_at IS NULL AND NOT historical ORDER BY alerts.raised_at DESC LIMIT 500""",
     )
-    seen = acknowledged(reader, datetime.now(UTC))
+    try:
+        seen = acknowledged(reader, datetime.now(UTC))
+    except LakeError:
+        # An alert twice seen is better than one that nobody sees.
+        seen = {}
     rows = [(*row, str(seen[row[-1]]) if row[-1] in seen else None) for row in found.rows]
     return Frame((*found.columns, "acknowledged"), sorted(rows, key=lambda row: row[-1] is not None))
 

@@ -193,11 +193,21 @@ def pack(each: Due, formats: Sequence[str], reader: LakeReader, folder: Path, no
             page = write_page(report, now_ms=now_ms, version=installed_version())
             files.append(folder / f"{stem}.{form}")
             files[-1].write_bytes(pdf_of(page) if form == "pdf" else page.encode())
-        tables = [form for form in formats if form in exports.FORMATS]
-        if tables and intervals:
-            for path in exports.write_export(_export(report, tables, folder), reader, now)[0]:
+        lines, tables = [*_lines(report, number), ""], [form for form in formats if form in exports.FORMATS]
+        try:
+            made = (
+                exports.write_export(_export(report, tables, folder), reader, now)[0]
+                if tables and intervals
+                else ()
+            )
+            for path in made:
                 files.append(path.rename(folder / f"{stem}{path.name.removeprefix(mast)}"))
-        text = "\n".join([*_lines(report, number), "", *(file.name for file in files), ""])
+        except CloudError as error:
+            # A channel's unit has changed within it, say: the report goes on its own.
+            if not files:
+                raise
+            lines += [f"Without {', '.join(tables)}: {error}", ""]
+        text = "\n".join([*lines, *(file.name for file in files), ""])
     except CloudError as error:
         raise Refused(str(error)) from error
     # A line break in a site's name would begin another header of the mail.

@@ -128,6 +128,9 @@ def due(reader: LakeReader, config: DeliverConfig, sent: Sent, now_ms: int) -> I
                 sending = Sending(0, *there, periods[period].end_ms // 1000)
             elif last[1:3] == there:
                 sending = last
+            elif last.is_sent and there[0] < last.intervals:
+                # Retention has taken some of them out.
+                continue
             elif last.is_sent:
                 sending = Sending(last.number + 1, *there, now_s)
             else:

@@ -35,6 +35,7 @@ from cloud.whole_files import sync_names
 log = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 30
+_ANSWER_S: Final = 600
 
 
 class Parcel(NamedTuple):
@@ -166,6 +167,9 @@ def _mail(name: str, config: MailConfig, parcel: Parcel, handing_over: Callable[
             _expect(354, server.docmd("DATA"))
             server.send(content)
             handing_over()
+            # What scans mails may take its time (RFC 5321, 4.5.3.2.6), and a second attempt is a second mail.
+            if server.sock is not None:
+                server.sock.settimeout(_ANSWER_S)
             server.send(b".\r\n")
             _expect(250, server.getreply())
             with suppress(OSError, smtplib.SMTPException):

@@ -241,7 +241,8 @@ class Engine:
         """Evaluates closed intervals in the order of time; a later version corrects the newest one."""
         return [
             event
-            for row in sorted(rows, key=lambda row: (row.start_us, row.version))
+            # Of a mast's trends of a day the worst one counts.
+            for row in sorted(rows, key=lambda row: (row.start_us, row.version, kind is Wear and row.measure))
             for rule in self._interval_rules
             if isinstance(rule, kind) and rule.applies_to(row.gateway, row.channel)
             for event in self._evaluate_interval(rule, row, now_us)
@@ -267,7 +268,7 @@ class Engine:
         if isinstance(rule, Event) and not rule.cleared_by:
             changes = self._of_itself(alarm, seen)
         # An event that is announced again has been evaluated; an interval's later version corrects it.
-        elif row.start_us < alarm.last_us + isinstance(rule, Event):
+        elif row.start_us < alarm.last_us + isinstance(rule, Event | Wear):
             return
         else:
             changes = [alarm.step(seen, rule.hold_us)]

@@ -90,10 +90,14 @@ def _figures(reports: DataFrame) -> DataFrame:
 
 
 def _health(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Figures of daily reports, each with those of two weeks, as ``past``."""
+    """Figures of daily reports, each with those of two weeks, the last one of each day, as ``past``."""
     key, since = ("gateway", "channel", "name"), F.date_sub(F.current_date(), _TREND_DAYS)
     past = _figures(table.where((F.col("date") >= since) & (F.col("time") >= since)))
-    pasts = past.groupBy(*key).agg(F.collect_list(F.struct("start_us", "measure")).alias("past"))
+    day = F.floor(F.col("start_us") / (_DAY_S * 1_000_000))
+    last = F.max_by(F.struct("start_us", "measure"), "start_us").alias("last")
+    pasts = (
+        past.groupBy(*key, day.alias("day")).agg(last).groupBy(*key).agg(F.collect_list("last").alias("past"))
+    )
     same = [F.col(f"f.{name}").eqNullSafe(F.col(f"t.{name}")) for name in key]
     joined = _figures(changes).distinct().alias("f").join(pasts.alias("t"), same, "left")
     return joined.select("f.*", "t.past", F.lit(1).alias("version"))

@@ -32,6 +32,7 @@ log = logging.getLogger("fieldgate.jobs.publish")
 TABLES: Final[tuple[Table, ...]] = tuple(getattr(schemas, name.upper()) for name in PUBLISHED)
 _TRIGGERS: Final = 5
 """Polls the tables once in so many triggers, as ``mast`` does."""
+_MOST_FIELDS_BYTES: Final = 256 << 10
 _JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
 """Microseconds, as the tables have them; every record has all columns."""
 
@@ -82,5 +83,9 @@ def _records(changes: DataFrame, table: Table, topic: str) -> DataFrame:
 
 
 def _plain(field: StructField) -> Column:
+    if field.name == "fields":
+        # Kafka's producer refuses a record of more than 1 MiB, and with it the batch; escapes double it.
+        is_short = F.octet_length("fields") <= _MOST_FIELDS_BYTES
+        return F.when(is_short, F.col("fields")).otherwise("{}").alias("fields")
     is_nested = isinstance(field.dataType, ArrayType | MapType)
     return F.to_json(field.name, _JSON).alias(field.name) if is_nested else F.col(field.name)

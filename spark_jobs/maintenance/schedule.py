@@ -196,9 +196,6 @@ class Maintenance:
     def round(self, *, daily: bool = True) -> Report:
         """Everything once; without ``daily`` retention, clustering and vacuum are left out."""
         report = Report(self._options.dry_run)
-        is_due = daily and not self._options.dry_run
-        if is_due and (rows := write_trends(self._spark, self._settings, self._now())):
-            report.did("trends", "trends", rows=rows)
         locations = table_locations(self._spark, self._settings.lake)
         for table, location in locations.items():
             before = parts(self._spark, location)
@@ -222,7 +219,19 @@ class Maintenance:
                     "dates_dropped": dropped,
                 }
             )
+        if daily and not self._options.dry_run:
+            self._write_trends(report)
         return report
+
+    def _write_trends(self, report: Report) -> None:
+        try:
+            rows = write_trends(self._spark, self._settings, self._now())
+        except Exception:
+            # Upkeep of the tables goes on without.
+            log.exception("event=maintain.trends_failed")
+            return
+        if rows:
+            report.did("trends", "trends", rows=rows)
 
     def _today(self) -> str:
         return self._now().astimezone(UTC).date().isoformat()

@@ -12,10 +12,4 @@ def produce_rows(rows: DataFrame, settings: Settings) -> None:
 
     Raises CloudError; PySparkException where Kafka refuses a record or stays away.
     """
-    (
-        rows.write.format("kafka")
-        .options(**settings.kafka_options())
-        .option("kafka.acks", "all")
-        .option("kafka.compression.type", "zstd")
-        .save()
-    )
+    (rows.write.format("kafka").options(**settings.kafka_options()).option("kafka.acks", "all").save())

@@ -310,6 +310,12 @@ def test_late_data_are_one_correction_marked_as_such(
         assert at(config, NOON + timedelta(hours=hour)) == 0
     assert (out / "mast-01-2026-11-19-corrected-2.csv").exists()
     assert sum(mail["Subject"].endswith("corrected") for mail in mails.found) == 2
+    # What retention takes out is no correction.
+    statistics = DeltaTable(str(lake / "statistics"))
+    statistics.delete("date = '2026-11-19' AND interval_start < '2026-11-19T06:00:00Z'")
+    for hour in (17, 24):
+        assert at(config, NOON + timedelta(hours=hour)) == 0
+    assert not (out / "mast-01-2026-11-19-corrected-3.csv").exists()
     body = mails.found[1].get_body()
     assert body is not None
     assert "Corrected: statistics of this period have changed since it was sent." in body.get_content()

@@ -643,6 +643,11 @@ def test_a_trend_that_gets_to_its_limit() -> None:
     first, _, last = Notifier().records(events, T0)[0]
     assert (first.detail, first.value) == ("mast-07: twins.x: -2 %", 59.0)
     assert (last.detail, last.value) == ("over: mast-07: wears twins.x", None)
+    # Of one channel's trends of a day the worst counts, whichever comes first.
+    both = [figure(9, name, value, channel="y") for name, value in (("supply", 900.0), ("twins", 5.0))]
+    for rows in (both, both[::-1]):
+        raised = engine.observe_intervals(Wear, rows, rows[0].start_us + S)
+        assert [each.transition.name for each in raised] == ["RAISED"] * (rows is both)
 
 
 def test_a_calibration_before_and_after_its_end() -> None:
