@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -101,8 +102,13 @@ def test_topics_hold_what_the_tables_do(spark: SparkSession, place: Settings) ->
     corrected = next(row for row in in_topic(place, STATISTICS).values() if row["channel"] == CUP)
     assert (corrected["avg"], corrected["version"]) == (8.25, 3)
 
+    # Kafka's producer would refuse it, and the batch with it.
+    long = {"gateway": "mast-07", "id": "long", "time": AT, "kind": "said", "date": AT.date()}
+    append_rows(spark, place, EVENTS, [{**long, "fields": json.dumps({"text": "и" * 180_000})}])
     run_to_end(place, PublishJob(spark, place))
     assert len(topic_records(place, STATISTICS)) == len(new)
+    events = {row["id"]: row["fields"] for row in in_topic(place, EVENTS).values()}
+    assert events == {"5d1c": {"n": "é"}, "long": {}}
 
 
 @pytest.mark.timeout(900)
