@@ -158,7 +158,7 @@ def trends(daily: Iterable[Daily], until: date) -> Iterator[Trend]:
     series: dict[tuple[str, str, str], dict[tuple[date, float], Daily]] = defaultdict(dict)
     for each in daily:
         if math.isfinite(each.value):
-            # Of a day with several reports the last one counts.
+            # The last report of a day counts.
             series[each[:3]][each.day, each.sector] = each
             if each.twin is not None:
                 turned = each._replace(channel=each.twin, value=1 / each.value)

@@ -283,7 +283,7 @@ def _tables(query: paging.Query, reader: LakeReader) -> list[str]:
 
 
 def _unknown(parameter: str, name: str, there: Sequence[str]) -> HTTPException:
-    # Of a mast that one may not see one learns as much as of one that isn't there.
+    # The answer is the same for a mast that isn't there and one that the user may not see.
     guess = nearest(name, there)
     remedy = f"Did you mean {guess}?" if guess else f"/api/v1/{parameter}s lists yours."
     return _wrong(404, f"There is no {parameter} {name}.", remedy, parameter=parameter, value=name)

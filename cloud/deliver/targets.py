@@ -124,7 +124,7 @@ def _sftp(config: SftpConfig, held: Sequence[int], parcel: Parcel, _: Callable[[
     if config.key is not None:
         options |= {"IdentityFile": f'"{config.key}"', "IdentitiesOnly": "yes"}
     words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-    # As curl has it: /~/ is below the user's own folder.
+    # A path that begins with /~/ is below the user's own folder, as for curl.
     folder = re.sub("^/~/", "", f"{unquote(url.path).rstrip('/')}/")
     batch = []
     for file in parcel.files:

@@ -69,8 +69,8 @@ class Lake:
 
     ``mast`` is a gateway's id; ``since`` is included, ``until`` is not; ``channels`` may have ``*``. What the
     cleaning log marks is left out (``cleaned``), and what isn't valid (``valid``): intervals that are open or
-    lack half of their samples, readings of quality 3, 4 and 9. In the ``wide`` form each time has a row and
-    each channel's figure a column, ``CHANNEL_FIGURE``, null where it is left out.
+    lack half of their samples, readings of quality 3, 4 and 9. The ``wide`` form has a row for each time and
+    a column for each channel's figure, ``CHANNEL_FIGURE``, null where it is left out.
     """
 
     def __init__(self, lakes: Lakes) -> None:

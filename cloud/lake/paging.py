@@ -291,7 +291,7 @@ def _fill(
         within = f"date BETWEEN DATE '{part[0]}' AND DATE '{part[-1]}'" if part else str(not size).lower()
         found = source.rows.format(view=query.view, where=f"{where} AND {within}")
         if source.time and not source.columns:
-            # To sort a day of readings would take more memory than a page may.
+            # Sorting a day of readings would take more memory than a page may.
             minute = f"epoch_us({source.time}) // 60000000"
             (cut,) = lakes.connection.execute(
                 f"SELECT max(minute) FROM (SELECT minute, sum(n) OVER (ORDER BY minute) - n AS before FROM ("  # noqa: S608

@@ -241,7 +241,7 @@ class Engine:
         """Evaluates closed intervals in the order of time; a later version corrects the newest one."""
         return [
             event
-            # Of a mast's trends of a day the worst one counts.
+            # The worst of a channel's trends counts on a day.
             for row in sorted(rows, key=lambda row: (row.start_us, row.version, kind is Wear and row.measure))
             for rule in self._interval_rules
             if isinstance(rule, kind) and rule.applies_to(row.gateway, row.channel)

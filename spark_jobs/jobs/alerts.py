@@ -61,7 +61,7 @@ log = logging.getLogger("fieldgate.jobs.alerts")
 
 _TRIGGER_S: Final = 0.1
 _SHARED_TRIGGER_S: Final = 1.0
-"""Beside other jobs in a process: what a batch costs hardly depends on its readings, and all wait for it."""
+"""The trigger beside other jobs: a batch costs nearly the same for few readings, and all wait for it."""
 _MAX_RECORDS: Final = 100_000
 """A batch is evaluated in the driver's memory, some 300 bytes a reading."""
 _SLOW_S: Final = 1.0

@@ -213,7 +213,8 @@ def test_each_period_once_though_killed_at_any_moment(
             forks.stdin.flush()
             process, before = int(forks.stdout.readline()), there()
             eventually(lambda: there() > before or not is_running(process), poll_s=0.01)  # noqa: B023
-            time.sleep(chance.uniform(0, 0.05))
+            moment = time.monotonic() + chance.uniform(0, 0.05)
+            eventually(lambda: time.monotonic() >= moment or not is_running(process), poll_s=0.001)  # noqa: B023
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
             # 1: an sftp that outlived the kill before held the lock.
