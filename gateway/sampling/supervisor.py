@@ -265,8 +265,11 @@ class Supervisor:
         """
         leaving = [one for one in self._supervised if one.name in names]
         handover = _Handover(self._clock, len(leaving))
+        # A stepped clock doesn't run on between the requests, for who ends first waits for who ends last.
+        self._clock.join()
         for one in leaving:
             one.retire(handover)
+        self._clock.leave()
         if not handover.complete.wait(_RETIRE_S):
             for one in leaving:
                 one.sampler.retire(at_once=True)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
@@ -80,6 +81,27 @@ def test_a_successor_goes_on_at_the_border_with_the_next_seq_and_others_keep_the
     cals = [each.cal for each in mast.readings["a"]]
     assert cals == [cals[0]] * turn + [cals[turn]] * (len(cals) - turn)
     assert cals[0] != cals[turn]
+
+
+def test_those_that_go_together_end_within_a_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    retire = Sampler.retire
+
+    def slowly(sampler: Sampler, *, at_once: bool = False) -> None:
+        retire(sampler, at_once=at_once)
+        # A busy machine takes the main thread off its processor.
+        threading.Event().wait(0.1)
+
+    monkeypatch.setattr(Sampler, "retire", slowly)
+    mast = Field()
+    with running(mast, mast.one("a"), mast.one("b")) as supervisor:
+        for _ in range(5):
+            mast.waits_for("a", len(mast.readings["a"]) + 3)
+            supervisor.replace({"a", "b"}, lambda: [mast.one("a"), mast.one("b")])
+        mast.waits_for("b", len(mast.readings["b"]) + 3)
+    # One may be requested to end before, and the other after, it has begun a period of the same instant.
+    for sensor in ("a", "b"):
+        times_s = mast.times_s(sensor)
+        assert {after - before for before, after in pairwise(times_s)} <= {1.0, 2.0}
 
 
 def test_one_that_goes_stops_and_gives_its_pin_back() -> None:
