@@ -114,11 +114,12 @@ def acknowledge(
 
 
 def open_alerts(reader: LakeReader) -> Frame:
-    """Open alerts with their ids and who has acknowledged them, those that nobody has first."""
+    """Open alerts and this week's that were over at once, with who has seen each; first what nobody has."""
     found = reader.read(
         "alerts",
-        """SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail, id
-        FROM alerts WHERE cleared_at IS NULL AND NOT historical ORDER BY alerts.raised_at DESC LIMIT 500""",
+        f"""SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail, id
+        FROM alerts WHERE {IS_OPEN} AND (cleared_at IS NULL OR alerts.raised_at > now() - INTERVAL 7 DAY)
+        AND NOT historical ORDER BY alerts.raised_at DESC LIMIT 500""",  # noqa: S608 - a text of ours
     )
     made = with_acknowledged(reader, found)
     return Frame(made.columns, sorted(made.rows, key=lambda row: row[-1] is not None))

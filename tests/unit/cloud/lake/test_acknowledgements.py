@@ -78,7 +78,12 @@ def test_its_time_is_over_to_the_second(lake: Path) -> None:
 
 def test_by_the_command(lake: Path) -> None:
     where = ("--lake", lake)
+    now = datetime.now(UTC)
+    for name, at in (("lost", now - timedelta(days=6)), ("long-ago", now - timedelta(days=8))):
+        row = {"id": name, "gateway": "mast-08", "raised_at": at, "cleared_at": at, "historical": False}
+        write(lake, schemas.ALERTS, {key: [value] for key, value in row.items()})
     shown = called("alerts", "list", *where).stdout
+    assert [" lost " in shown, " long-ago " in shown] == [True, False]
     assert ["mast-07" in line and "warning" in line for line in shown.splitlines() if " a1 " in line] == [
         True
     ]
