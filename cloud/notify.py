@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time as time_of_day, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -123,6 +123,12 @@ def is_quiet(target: TargetConfig, now: datetime) -> bool:
 def is_urgent(alert: AlertRecord, target: TargetConfig) -> bool:
     """Whether it is sent in quiet hours too."""
     return alert.severity in target.urgent
+
+
+def digested(digest: time_of_day, since: datetime) -> datetime:
+    """Returns when what is there ``since`` then is sent: when clocks there show the digest's time next."""
+    first = datetime.combine(since, digest, since.tzinfo)
+    return first if first >= since else first + timedelta(days=1)
 
 
 def message(alerts: Iterable[AlertRecord]) -> Message:
@@ -283,12 +289,14 @@ class Target:
         alert, waits_s, ready = parse_alert(record.value), self._config.escalate_after_s, self._now()
         if alert is None:
             return
+        raised_at = datetime.fromtimestamp(record.time_ms / 1000, UTC)
+        if self._config.digest is not None and not is_urgent(alert, self._config):
+            ready = max(ready, digested(self._config.digest, raised_at.astimezone(self._zone)))
         if waits_s is not None and alert.state == "cleared":
             self._held.pop((alert.id, "raised"), None)
             if not sent.has(alert.id, "raised"):
                 return
         elif waits_s is not None:
-            raised_at = datetime.fromtimestamp(record.time_ms / 1000, UTC)
             ready = max(ready, raised_at + timedelta(seconds=waits_s))
         if wanted(alert, self._config) and not sent.has(alert.id, alert.state):
             held = Held(record.place, record.offset, alert, ready)
@@ -297,11 +305,15 @@ class Target:
     def _send_due(self, sent: Sent) -> None:
         now = self._now()
         quiet = is_quiet(self._config, now.astimezone(self._zone))
+        # Else nothing more would be read before the digest, and what is urgent would wait with it.
+        is_full = self._config.digest is not None and len(self._held) >= _MOST_HELD
         due = {
             key: held for key, held in self._held.items()
-            if held.ready <= now and (not quiet or is_urgent(held.alert, self._config))
+            if (held.ready <= now or is_full) and (not quiet or is_urgent(held.alert, self._config))
         }  # fmt: skip
-        if not due or now < closes((held.ready for held in due.values()), self._config.group_s):
+        if not due or (
+            now < closes((held.ready for held in due.values()), self._config.group_s) and not is_full
+        ):
             return
         if self._config.escalate_after_s is not None:
             self._leave_acknowledged(due, now)

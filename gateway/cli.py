@@ -77,9 +77,7 @@ COMMANDS: Final = {
     "import": Command(
         "cloud.importing.command", "other loggers' CSV and TOA5 into a lake, by a mapping", ("analyst",)
     ),
-    "watch": Command(
-        "cloud.operate.watch", "readings as they arrive in Kafka: a table, lines, or SQL on the last minutes"
-    ),
+    "watch": Command("cloud.operate.watch", "readings as they arrive in Kafka, or SQL on the last minutes"),
     "dashboard": Command(
         "cloud.dashboard.command", "pages over the tables of a lake: fleet, masts, alerts", ("dashboard",)
     ),
@@ -89,6 +87,7 @@ COMMANDS: Final = {
         "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
     ),
     "health": Command("cloud.lake.health", "what wears on masts, and when it is at its limit", ("analyst",)),
+    "alerts": Command("cloud.lake.acknowledgements", "open alerts: list, acknowledge", ("analyst",)),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
     "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
     "deliver": Command("cloud.deliver.command", "send reports and data by mail, SFTP, …", ("report",)),

@@ -161,6 +161,14 @@ class IdentityConfig(Table):
         return text
 
 
+def _clock(given: object) -> object:
+    """A time of the day such as 07:00."""
+    try:
+        return time.fromisoformat(given) if isinstance(given, str) else given
+    except ValueError:
+        raise ValueError(f'must be a time of the day such as "07:00", not {given!r}') from None
+
+
 def _hours(given: object) -> object:
     """Quiet hours such as 22:00-06:00, begin and end."""
     if not isinstance(given, str):
@@ -188,6 +196,7 @@ class TargetConfig(Table):
     ``gateways`` may have ``*``; without ``severities`` it is all of them; ``urgent`` ones are sent in
     ``quiet`` hours too, the others after them. ``group_s``: how long more are waited for, for one message.
     ``escalate_after_s``: only alerts that are open and not acknowledged so long after they were raised.
+    ``digest``: all but the urgent ones are sent once a day, at that time.
     """
 
     url: SecretKey
@@ -199,6 +208,7 @@ class TargetConfig(Table):
         "escalate_after", default=None
     )
     quiet: Annotated[tuple[time, time] | None, BeforeValidator(_hours)] = None
+    digest: Annotated[time | None, BeforeValidator(_clock)] = None
     time_zone: Annotated[str, AfterValidator(_zone)] = "UTC"
     urgent: Names = Field(default_factory=lambda: ["critical"])
 

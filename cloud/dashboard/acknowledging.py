@@ -1,4 +1,4 @@
-"""The dialog in which alerts are acknowledged: for how long, and with which note."""
+"""How alerts are acknowledged: ticked in a list, then asked for how long and with which note."""
 
 from __future__ import annotations
 
@@ -47,3 +47,28 @@ class AcknowledgeDialog:
             text = str(error)
         if is_open(self._outcome):
             self._outcome.set_text(text)
+
+
+class AlertChoice:
+    """The alerts that are ticked in the list; they stay so when it is built anew."""
+
+    def __init__(self, acknowledge: Acknowledge) -> None:
+        self._dialog, self._ticked = AcknowledgeDialog(acknowledge), set[str]()
+
+    def add(self, head: ui.element, made: ui.table, ids: list[str | None]) -> None:
+        """Has the list's rows, of alerts with these ``ids``, ticked and acknowledged."""
+        self._ticked &= {each for each in ids if each is not None}
+
+        def ticked() -> None:
+            self._ticked = {name for row in made.selected if (name := ids[row["n"]]) is not None}
+
+        made.set_selection("multiple")
+        made.on_select(ticked)
+        made.selected = [row for row in made.rows if ids[row["n"]] in self._ticked]
+        with head:
+            ui.element("span").classes("gap")
+            ui.button("Acknowledge …", on_click=self._ask).props("dense no-caps flat")
+
+    async def _ask(self) -> None:
+        count = len(self._ticked)
+        await self._dialog.ask(sorted(self._ticked), f"{count} alert{'s' * (count != 1)}")

@@ -22,8 +22,10 @@ REPORT_DUE_S: Final = 26 * 3600
 """A mast reports once a day, at a time of its own; two hours are for a slow uplink."""
 CALIBRATION_DUE_DAYS: Final = 30
 MOST: Final = 20
-_REPORT_HOLDS_S: Final = 7 * 86_400
-"""What an older report has found may have changed long since."""
+_HOLDS_S: Final = 7 * 86_400
+"""What an older report has found may have changed long since; so may what was over at once."""
+_DISMANTLED_S: Final = 30 * 86_400
+"""A mast without a report for so long is taken for dismantled: it is in the list alone."""
 _WORST_FIRST: Final = ("critical", "error", "warning")
 
 
@@ -50,6 +52,11 @@ def remedies() -> Mapping[str, Mapping[str, str]]:
         return {row["rule"]: row for row in csv.DictReader(file)}
 
 
+def remedy_of(event: str) -> str:
+    """What to do about a gateway's event of that kind; '' where there is nothing to do."""
+    return next((row["remedy"] for row in remedies().values() if event in row["events"].split()), "")
+
+
 def causes(fleet: Fleet, now_s: float) -> list[Cause]:
     """Everything that needs attention now, the worst first; what is acknowledged comes last."""
     evidence = fleet.evidence
@@ -58,7 +65,7 @@ def causes(fleet: Fleet, now_s: float) -> list[Cause]:
     for each in _reported(rows["daily reports"], now_s):
         reported[each.gateway].append(each)
     expiring, said = _calibrations(rows["calibrations"], now_s)
-    found = [*expiring, *_alerts(rows["open alerts"], reported, said, fleet.seen)]
+    found = [*expiring, *_alerts(rows["open alerts"], reported, said, fleet.seen, now_s)]
     for of_mast in reported.values():
         found += _joined(of_mast)
     return sorted(
@@ -70,10 +77,10 @@ def _reported(reports: list[dict[str, Any]], now_s: float) -> Iterator[Cause]:
     """Yields what the newest report of each mast has found, and the masts whose report is overdue."""
     for row in reports:
         gateway, age_s = row["gateway"], now_s - row["reported_at"] / 1000
-        if age_s > REPORT_DUE_S:
+        if REPORT_DUE_S < age_s <= _DISMANTLED_S:
             what = f"no daily report for {ago(age_s).removesuffix(' ago')}"
             yield Cause(gateway, "warning", what, remedies()["no-report"]["remedy"], "report")
-        for each in row["findings"] if age_s <= _REPORT_HOLDS_S else ():
+        for each in row["findings"] if age_s <= _HOLDS_S else ():
             area = each["area"] or ""
             what = ": ".join(part for part in (area, each["what"]) if part)
             yield Cause(gateway, each["severity"], what, each["remedy"] or "", area)
@@ -114,9 +121,13 @@ def _alerts(
     reported: Mapping[str, list[Cause]],
     said: set[tuple[str, str]],
     acknowledged: Mapping[str, Acknowledgement],
+    now_s: float,
 ) -> Iterator[Cause]:
     """Yields open alerts but those in ``said``; removes from ``reported`` what has the same cause."""
     for row in rows:
+        age_s = now_s - (row["newest_at"] or 0) / 1000
+        if row["is_over"] and age_s > _HOLDS_S:
+            continue
         gateway, rule = row["gateway"], row["rule"] or "an alert without a rule"
         hidden = said if row["is_calibration"] else set()
         channels = [name for name in row["channels"] or () if (gateway, name) not in hidden]
@@ -137,6 +148,8 @@ def _alerts(
             what = f"{rule}: {_names(channels)}"
         elif row["is_whole"]:
             what += _more(row["alerts"] - 1)
+        if row["is_over"]:
+            what += f", {ago(age_s)}"
         ids = tuple(row["ids"] or ())
         seen = f"acknowledged by {acknowledged[ids[-1]]}" if row["is_seen"] else ""
         yield Cause(gateway, severity, what, remedy, alerts=ids, seen=seen)

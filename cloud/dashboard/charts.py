@@ -423,11 +423,19 @@ def _worst(row: Mapping[str, Any]) -> str | None:
 
 
 def series(
-    frame: Frame, channel: str, unit: str, begin_ms: int, end_ms: int, *, is_direction: bool, bands: Options
+    frame: Frame,
+    channel: str,
+    unit: str,
+    begin_ms: int,
+    end_ms: int,
+    *,
+    is_direction: bool,
+    bands: Options,
+    events: Sequence[Options] = (),
 ) -> Options:
-    """A channel over time: mean and band, dots where quality is poor, and shares of quality below.
+    """A channel over time: mean and band, dots where quality is poor; events above, shares of quality below.
 
-    ``bands`` are those of ``marked``.
+    ``bands`` are those of ``marked``, ``events`` points with a name, in the order of time or not.
     """
     low, band, value, suspect, fail, *shares = series_data(frame)
     line: Options = {"type": "line", "showSymbol": False, "connectNulls": False}
@@ -456,29 +464,37 @@ def series(
               "large": False}
             for name, data in zip(QUALITY, shares, strict=True)
         ),
+        {"type": "scatter", "name": "events", "data": list(events), "xAxisIndex": 2, "yAxisIndex": 2,
+         "symbolSize": 9, "itemStyle": {"color": INK}, "tooltip": {"formatter": "{b}"}},
     ]  # fmt: skip
+    sides = {"left": 56, "right": 18}
     time = {"type": "time", "min": begin_ms, "max": end_ms, "axisLine": {"lineStyle": {"color": INK}}}
     return {
         "animation": False, "useUTC": True,
-        "grid": [{"left": 56, "right": 18, "top": 34, "bottom": 96}, {"left": 56, "right": 18, "height": 14,
-         "bottom": 54}],
+        # Else the first would get narrower than the others where its last label needs room.
+        "grid": [{**sides, "top": 44, "bottom": 96, "outerBoundsMode": "none"},
+                 {**sides, "height": 14, "bottom": 54},
+                 {**sides, "height": 14, "top": 26, "tooltip": {"trigger": "item"}}],
         "legend": legend(*(name.replace("_", " ") for name in QUALITY)),
         "tooltip": {"trigger": "axis", "confine": True,
          ":valueFormatter": "v => v == null ? '–' : +(+v).toPrecision(4)"},
-        "axisPointer": {"link": [{"xAxisIndex": "all"}]},
+        "axisPointer": {"link": [{"xAxisIndex": [0, 1]}]},
         "xAxis": [
-            {**time, "axisLabel": {"color": INK, "hideOverlap": True, "formatter": _DAYS},
+            {**time, "axisLabel": {"color": INK, "hideOverlap": True, "formatter": _DAYS,
+                                   "alignMaxLabel": "right"},
              "splitLine": {"show": True, "lineStyle": {"color": GRID}}},
             {**time, "gridIndex": 1, "axisLabel": {"show": False}, "axisTick": {"show": False}},
+            {**time, "gridIndex": 2, "show": False, "axisPointer": {"show": False}},
         ],
         "yAxis": [
             {**axis(unit, nameGap=38), **({"min": 0, "max": 360, "interval": 90} if is_direction else {})},
             {"type": "value", "gridIndex": 1, "min": 0, "max": 1, "show": False},
+            {"type": "value", "gridIndex": 2, "min": -1, "max": 1, "show": False},
         ],
         "dataZoom": [
-            {"type": "inside", "xAxisIndex": [0, 1], "filterMode": "none", "zoomOnMouseWheel": "ctrl",
+            {"type": "inside", "xAxisIndex": [0, 1, 2], "filterMode": "none", "zoomOnMouseWheel": "ctrl",
              "throttle": 150},
-            {"type": "slider", "xAxisIndex": [0, 1], "filterMode": "none", "height": 22, "bottom": 8,
+            {"type": "slider", "xAxisIndex": [0, 1, 2], "filterMode": "none", "height": 22, "bottom": 8,
              "throttle": 150,
              "borderColor": GRID, "showDataShadow": False, "textStyle": {"color": INK}},
         ],

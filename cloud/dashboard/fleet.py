@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cloud.dashboard.live import LiveReader
 from cloud.errors import CloudError
-from cloud.lake.acknowledgements import NEWEST, TABLE, Acknowledgement, in_force
+from cloud.lake.acknowledgements import IS_OPEN, NEWEST, TABLE, Acknowledgement, in_force
 from cloud.lake.reader import Frame, LakeReader
 
 COLUMNS: Final = (
@@ -41,13 +41,15 @@ _QUESTIONS: Final = {
 EVIDENCE: Final = {
     "open alerts": (
         "alerts",
-        """SELECT gateway, rule, severity, channel IS NULL AS is_whole, count(*) AS alerts,
+        f"""SELECT gateway, rule, severity, channel IS NULL AS is_whole, count(*) AS alerts,
+            cleared_at IS NOT NULL AS is_over, epoch_ms(max(raised_at)) AS newest_at,
             list_contains(?, id) IS TRUE AS is_seen, list(id ORDER BY id) FILTER (id IS NOT NULL) AS ids,
             kind = 'calibration' OR starts_with(rule, 'calibration-') AS is_calibration,
             list(DISTINCT channel ORDER BY channel) FILTER (channel IS NOT NULL) AS channels,
             left(arg_max(detail, raised_at), 300) AS detail
-        FROM alerts WHERE cleared_at IS NULL AND NOT historical AND severity IS DISTINCT FROM 'info'
-            AND gateway IS NOT NULL GROUP BY ALL ORDER BY ALL""",
+        FROM alerts WHERE {IS_OPEN} AND (cleared_at IS NULL OR raised_at > ?::TIMESTAMPTZ - INTERVAL 8 DAY)
+            AND NOT historical AND severity IS DISTINCT FROM 'info' AND gateway IS NOT NULL
+        GROUP BY ALL ORDER BY ALL""",  # noqa: S608 - a text of ours
     ),
     # A clock that is ahead would make a report the newest one for good.
     "daily reports": (
@@ -76,8 +78,8 @@ EVIDENCE: Final = {
         WHERE expires BETWEEN DATE '1900-01-01' AND DATE '9999-12-31' GROUP BY ALL ORDER BY ALL""",
     ),
 }
-"""Table and query of each kind of evidence that ``attention`` judges by; the first one's value are the ids of
-acknowledged alerts."""
+"""Table and query of each kind of evidence that ``attention`` judges by; the first one's values are the ids
+of acknowledged alerts, and the day."""
 _MAY_LACK: Final = ("imports",)
 """Tables that a lake has only once something was imported. An imported mast may be in no other one of these,
 or be older than a month."""
@@ -118,6 +120,7 @@ class FleetReader:
 
     def read(self) -> Fleet:
         """The fleet now."""
+        now = datetime.now(UTC)
         masts: dict[str, dict[str, Any]] = {}
         missing: list[str] = []
         until: int | None = None
@@ -136,12 +139,12 @@ class FleetReader:
         seen: Mapping[str, Acknowledgement] = {}
         try:
             if self._reader.version(TABLE) >= 0:
-                seen = in_force(self._part(TABLE, TABLE, NEWEST), datetime.now(UTC))
+                seen = in_force(self._part(TABLE, TABLE, NEWEST), now)
         except CloudError as error:
             missing.append(str(error))
         for name, asked in EVIDENCE.items():
             try:
-                values = (sorted(seen),) if name == "open alerts" else ()
+                values = (sorted(seen), str(now.date())) if name == "open alerts" else ()
                 evidence[name] = given = self._part(name, *asked, values).dicts()
             except CloudError as error:
                 evidence[name] = str(error)
@@ -163,7 +166,7 @@ class FleetReader:
                 mast["alerts"] = mast["alerts"] or 0
         return Fleet([masts[gateway] for gateway in sorted(masts)], missing, until, evidence, seen)
 
-    def _part(self, name: str, table: str, sql: str, values: tuple[list[str], ...] = ()) -> Frame:
+    def _part(self, name: str, table: str, sql: str, values: tuple[object, ...] = ()) -> Frame:
         version = self._reader.version(table), values
         held = self._parts.get(name)
         if held is None or held[0] != version:

@@ -8,7 +8,6 @@ from asyncio import to_thread
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from nicegui import ui
@@ -21,6 +20,7 @@ from cloud.dashboard.charts import STATES, described
 from cloud.dashboard.fleet import Fleet, FleetReader
 from cloud.dashboard.frame import (
     ChartCard,
+    MapCard,
     address,
     ago,
     card,
@@ -34,40 +34,26 @@ from cloud.dashboard.frame import (
 )
 from cloud.dashboard.views import of_sites
 
-_DRAW: Final = Path(__file__).with_name("sites_map.js")
 
+def _sites_map(config: DashboardConfig) -> Callable[[list[dict[str, Any]] | str], None]:
+    """The masts on a map; what shows them."""
+    sites = MapCard("Sites", config)
+    with sites.head:
+        ui.element("span").classes("gap")
+        ui.link("CSV", "/csv/fleet").classes("export").props("download")
 
-class SitesMap:
-    """A card with a map, or words in its place. Shown anew it stays where it was moved to."""
-
-    def __init__(self, config: DashboardConfig) -> None:
-        self._tiles, self._attribution = config.tiles, config.tiles_attribution
-        ui.add_head_html(f"<script>{_DRAW.read_text()}</script>")
-        with card("Sites") as head:
-            self._words = ui.label().classes("missing").props('role="status"')
-            # The page is scrolled by the wheel; the map has buttons.
-            self._map = ui.leaflet(options={"scrollWheelZoom": False}).classes("chart tall map")
-            # NiceGUI's own tiles are another's.
-            self._map.layers.clear()
-            self._map.props('role="group" aria-label="Sites"')
-        with head:
-            ui.element("span").classes("gap")
-            ui.link("CSV", "/csv/fleet").classes("export").props("download")
-
-    def show(self, masts: list[dict[str, Any]] | str) -> None:
-        """Draws masts that have coordinates, or shows words in their place."""
-        self._words.set_text(masts if isinstance(masts, str) else "")
-        self._words.set_visibility(isinstance(masts, str))
-        self._map.set_visibility(not isinstance(masts, str))
+    def show(masts: list[dict[str, Any]] | str) -> None:
         if isinstance(masts, str):
+            sites.show("drawSites", masts)
             return
         drawn = [
             {"name": mast["gateway"], "state": mast["state"], "colour": STATES[mast["state"]],
              "at": [mast["latitude"], mast["longitude"]]}
             for mast in masts if None not in (mast["latitude"], mast["longitude"])
         ]  # fmt: skip
-        given = ", ".join(json.dumps(each) for each in (drawn, self._tiles, self._attribution))
-        self._map.client.run_javascript(f"drawSites({self._map.id}, {given})")
+        sites.show("drawSites", drawn)
+
+    return show
 
 
 _COLUMNS: Final = (
@@ -224,7 +210,7 @@ async def fleet_page(
                 )
                 find.bind_value_to(table, "filter")
                 ui.link("CSV", "/csv/fleet").classes("export").props("download")
-            show_sites = _sites() if config.tiles is None else SitesMap(config).show
+            show_sites = _sites() if config.tiles is None else _sites_map(config)
 
     def looked() -> None:
         """Puts into the browser's line how the list is looked at now."""

@@ -13,10 +13,12 @@ from urllib.parse import quote, urlencode
 
 from nicegui import Client, ui
 
+from cloud.config import DashboardConfig
 from cloud.errors import CloudError
 from cloud.lake.mast import DAY_MS, FOREVER_MS
 
 _STYLE: Final = Path(__file__).with_name("style.css")
+_MAPS: Final = Path(__file__).with_name("maps.js")
 _DARK: Final = """() => {
     const dark = !document.body.classList.contains('body--dark');
     document.cookie = 'dark=' + (dark ? 1 : 0) + ';path=/;max-age=31536000;samesite=strict';
@@ -213,6 +215,35 @@ class ChartCard:
             self.chart.options.clear()
             self.chart.options.update(drawn)
             self.chart.update()
+
+
+class MapCard:
+    """A map in its card, without a ground where no tiles are named. Shown anew it stays where it was left.
+
+    ``head`` and ``below`` take what is beside and below it.
+    """
+
+    def __init__(self, title: str, config: DashboardConfig, *, wide: bool = False) -> None:
+        self._tiles, self._attribution = config.tiles, config.tiles_attribution
+        ui.add_head_html(f"<script>{_MAPS.read_text()}</script>")
+        with card(title, wide=wide) as self.head:
+            self._words = ui.label().classes("missing").props('role="status"')
+            # The page is scrolled by the wheel; the map has buttons.
+            self._map = ui.leaflet(options={"scrollWheelZoom": False}).classes("chart tall map")
+            # NiceGUI's own tiles are another's.
+            self._map.layers.clear()
+            self._map.props(f'role="group" aria-label={json.dumps(title)}')
+            self.below = ui.element("div")
+
+    def show(self, draw: str, drawn: object | str) -> None:
+        """Has a function of ``maps.js`` draw, or shows words in its place."""
+        is_words = isinstance(drawn, str)
+        self._words.set_text(drawn if isinstance(drawn, str) else "")
+        self._words.set_visibility(is_words)
+        self._map.set_visibility(not is_words)
+        if not is_words:
+            given = ", ".join(json.dumps(each) for each in (drawn, self._tiles, self._attribution))
+            self._map.client.run_javascript(f"{draw}({self._map.id}, {given})")
 
 
 def around(gateway: str, channel: str | None, at_ms: int) -> str:

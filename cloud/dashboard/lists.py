@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from nicegui import ui
 
-from cloud.dashboard.acknowledging import Acknowledge, AcknowledgeDialog
+from cloud.dashboard.acknowledging import Acknowledge, AlertChoice
 from cloud.dashboard.frame import around, card, is_open, missing, page, table as table_of
 from cloud.errors import CloudError
-from cloud.lake.acknowledgements import acknowledged
+from cloud.lake.acknowledgements import open_alerts
 from cloud.lake.mast import DEVIATING
 from cloud.lake.reader import Frame, LakeReader, Missing
-from cloud.lake.tables import LakeError
 from cloud.operate.accounts import balance
 
 RUNS: Final = """SELECT gateway, run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at,
@@ -60,22 +58,6 @@ def freshness(reader: LakeReader) -> Frame:
     if all(problem for _, _, problem in rows):
         raise Missing(rows[0][2])
     return Frame(("table", "written_at", "missing"), rows)
-
-
-def open_alerts(reader: LakeReader) -> Frame:
-    """Open alerts with their ids and who has acknowledged them, those that nobody has first."""
-    found = reader.read(
-        "alerts",
-        """SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail, id
-        FROM alerts WHERE cleared_at IS NULL AND NOT historical ORDER BY alerts.raised_at DESC LIMIT 500""",
-    )
-    try:
-        seen = acknowledged(reader, datetime.now(UTC))
-    except LakeError:
-        # An alert twice seen is better than one that nobody sees.
-        seen = {}
-    rows = [(*row, str(seen[row[-1]]) if row[-1] in seen else None) for row in found.rows]
-    return Frame((*found.columns, "acknowledged"), sorted(rows, key=lambda row: row[-1] is not None))
 
 
 PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]]]] = {
@@ -160,31 +142,6 @@ def read_lists(reader: LakeReader, title: str) -> dict[str, Frame | str]:
 def link_of_row(row: dict[str, Any]) -> str:
     """The mast's page at an alert's or anomaly's channel and time."""
     return around(row["gateway"], row["channel"], row.get("raised_at") or row["interval_start_at"])
-
-
-class AlertChoice:
-    """The alerts that are ticked in the list; they stay so when it is built anew."""
-
-    def __init__(self, acknowledge: Acknowledge) -> None:
-        self._dialog, self._ticked = AcknowledgeDialog(acknowledge), set[str]()
-
-    def add(self, head: ui.element, made: ui.table, ids: list[str | None]) -> None:
-        """Has the list's rows, of alerts with these ``ids``, ticked and acknowledged."""
-        self._ticked &= {each for each in ids if each is not None}
-
-        def ticked() -> None:
-            self._ticked = {name for row in made.selected if (name := ids[row["n"]]) is not None}
-
-        made.set_selection("multiple")
-        made.on_select(ticked)
-        made.selected = [row for row in made.rows if ids[row["n"]] in self._ticked]
-        with head:
-            ui.element("span").classes("gap")
-            ui.button("Acknowledge …", on_click=self._ask).props("dense no-caps flat")
-
-    async def _ask(self) -> None:
-        count = len(self._ticked)
-        await self._dialog.ask(sorted(self._ticked), f"{count} alert{'s' * (count != 1)}")
 
 
 async def lists_page(

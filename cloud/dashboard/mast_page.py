@@ -13,7 +13,9 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
+from cloud.config import DashboardConfig
 from cloud.dashboard import charts
+from cloud.dashboard.acknowledging import Acknowledge, AlertChoice
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import (
     ChartCard,
@@ -31,6 +33,7 @@ from cloud.dashboard.frame import (
 )
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
+from cloud.dashboard.timeline import EventsCard, event_marks, track_card
 from cloud.dashboard.views import (
     NO_ROWS,
     TITLES,
@@ -43,7 +46,8 @@ from cloud.dashboard.views import (
 )
 from cloud.errors import CloudError
 from cloud.kafka.topic_scan import Shown, sparkline
-from cloud.lake.mast import DAY_MS, MOST_CHANNELS, Channel, details
+from cloud.lake.events import Happenings, Track, happenings, read_track
+from cloud.lake.mast import DAY_MS, FOREVER_MS, MOST_CHANNELS, Channel, details
 from cloud.lake.numbers import CHARTS, View, series, summary
 from cloud.lake.reader import Frame, LakeReader
 from cloud.wire.reading_records import QUALITIES
@@ -145,6 +149,7 @@ class _Read:
     tables: dict[str, Frame | str]
     sums: Frame
     marks: list[dict[str, Any]]
+    events: Happenings
 
     @property
     def last_values(self) -> dict[str, dict[str, Any]]:
@@ -167,17 +172,38 @@ def _read(reader: LakeReader, request: Request, book: MarkBook) -> _Read:
         details(reader, request.gateway),
         summary(view),
         book.of(request.gateway),
+        happenings(reader, request.gateway, view.span.begin_ms, _until_ms(view)),
     )
+
+
+def _until_ms(view: View) -> int:
+    """What happened after the newest interval belongs to the newest view."""
+    return view.span.end_ms if view.span.end_ms < view.mast.end_ms else FOREVER_MS
+
+
+def _moved(reader: LakeReader, view: View) -> Track | None:
+    """Where the mast went, if its GPS has ever found it elsewhere."""
+    receivers = [each.name for each in view.mast.of("location")]
+    try:
+        return read_track(reader, view.mast.gateway, receivers, _until_ms(view)) if receivers else None
+    except CloudError:
+        # The card of events says what can't be read.
+        return None
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What a mast's page reads and writes, as its user may; without a ``sender`` no commands."""
+    """What a mast's page reads and writes, as its user may.
+
+    Without a ``sender`` no commands, without ``acknowledge`` no alerts are acknowledged.
+    """
 
     reader: LakeReader
     live: LiveReader
     book: MarkBook
     sender: CommandSender | None
+    acknowledge: Acknowledge | None
+    config: DashboardConfig
 
 
 async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request) -> None:
@@ -186,6 +212,7 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
     with page(request.gateway, "/mast"):
         try:
             read = await to_thread(_read, reader, request, book)
+            track = await to_thread(_moved, reader, read.view)
         except CloudError as error:
             ui.label(request.gateway).classes("h1")
             missing([str(error)])
@@ -220,6 +247,9 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
             f"{channel.name} over time", request.address(f"{csv}/series"), wide=True, tall=True
         )
         zoom = _Zoom(top_chart, read, request, path)
+        events = EventsCard()
+        if track is not None:
+            track_card(track, sources.config)
         marks = MarksCard(mast.gateway, channel, book, zoom.seen_ms)
         with ui.element("div").classes("charts"):
             cards = {
@@ -228,6 +258,7 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
                 )
                 for name, title in TITLES.items()
             }
+        choice = sources.acknowledge and AlertChoice(sources.acknowledge)
         below = ui.element("div").classes("charts")
         if sources.sender is not None:
             command_card(mast.gateway, sources.sender, lambda: time.time_ns() // 1_000_000)
@@ -245,13 +276,14 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
             each.show(read.drawn[name])
         if not top_chart.is_drawn:
             # Once it is, a zoom is what it shows.
-            top_chart.show(draw_series(read.view, read.series, read.bands))
+            top_chart.show(draw_series(read.view, read.series, read.bands, event_marks(read.events.found)))
+        events.show(read.events)
         marks.show(read.marks)
         below.clear()
         with below:
             for title, found in read.tables.items():
                 if title != "Live":
-                    _table(title, found, mast.gateway)
+                    _table(title, found, mast.gateway, choice)
 
     show(read)
     top_chart.chart.on(
@@ -319,6 +351,7 @@ class _Zoom:
             return
         data: list[dict[str, Any]] = [{"data": each} for each in charts.series_data(frame)]
         data[charts.VALUE]["markArea"] = self.read.bands
+        data.append({"data": event_marks(self.read.events.found)})
         self._chart.chart.run_chart_method(
             "setOption", about_series(self.read.view, frame, {"series": data}, begin, end)
         )
@@ -396,13 +429,16 @@ _TIMES: Final = {"Alerts": "raised_at", "Anomalies": "interval_start_at"}
 """Tables whose rows lead to the charts about their time."""
 
 
-def _table(title: str, found: Frame | str, gateway: str) -> None:
+def _table(title: str, found: Frame | str, gateway: str, choice: AlertChoice | None) -> None:
     at = _TIMES.get(title)
     link = at and (lambda row: around(gateway, row["channel"], row[at]))
-    with card(title, wide=title.startswith(("Calibration", "Imported", "Alerts", "Anomalies", "Events"))):
+    with card(title, wide=title.startswith(("Calibration", "Imported", "Alerts", "Anomalies"))) as head:
         if isinstance(found, str):
             missing([found])
         elif not found.rows:
             ui.label(NO_ROWS[title]).classes("soft")
         else:
-            table(found.columns, found.dicts(), link or None)
+            columns = tuple(each for each in found.columns if each != "id")
+            made = table(columns, found.dicts(), link or None)
+            if choice is not None and title == "Alerts":
+                choice.add(head, made, found.column("id"))

@@ -200,7 +200,10 @@ def serve(
         user = _user(request)
         may = config.dashboard.commands and (user is None or audience.users[user].commands)
         sender = CommandSender(config.kafka, user) if may else None
-        sources = Sources(audience.reader(user), audience.live(user), audience.marks(user), sender)
+        sources = Sources(
+            audience.reader(user), audience.live(user), audience.marks(user), sender,
+            audience.acknowledging(user), config.dashboard,
+        )  # fmt: skip
         await unopened.add(mast_page(sources, changed, ticks, asked(gateway, request.query_params)))
 
     @ui.page("/alerts", response_timeout=30)

@@ -6,7 +6,7 @@ The main figures of a chart stand in a sentence, for who can't see it: they are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -233,7 +233,6 @@ NO_ROWS: Final = {
     "Alerts": "None of this mast so far: fieldgate jobs run alerts raises them by the rules of its --rules.",
     "Anomalies": "No interval of this mast above its threshold, and no rule broken. "
     "Scores need a model: fieldgate jobs train.",
-    "Events": _NO_RUNS,
     "Runs": _NO_RUNS,
     "Losses": "None: no reading of this mast is lost or was dropped, as far as table presence has counted.",
 }
@@ -460,14 +459,16 @@ def draw(view: View, name: str) -> dict[str, Any] | str:
     return described(drawn, f"{span.gateway}: {TITLES[name]}", subject(view, name), extent, figures)
 
 
-def draw_series(view: View, frame: Frame, bands: dict[str, Any]) -> dict[str, Any] | str:
-    """The channel over the span, or why there is nothing of it; ``bands`` are what is marked."""
+def draw_series(
+    view: View, frame: Frame, bands: dict[str, Any], events: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any] | str:
+    """The channel over the span, or why there is nothing of it; ``bands`` and ``events`` as of ``charts``."""
     if (why := why_no_series(view, frame)) is not None:
         return why
     span, channel = view.span, view.channel
     drawn = charts.series(
         frame, channel.name, channel.unit, span.begin_ms, span.end_ms,
-        is_direction=channel.is_direction, bands=bands,
+        is_direction=channel.is_direction, bands=bands, events=events,
     )  # fmt: skip
     return about_series(view, frame, drawn, span.begin_ms, span.end_ms)
 

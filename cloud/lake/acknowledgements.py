@@ -2,10 +2,14 @@
 
 Rows are only ever added; of one alert the row noted last counts. An alert's own row stays as it is: the
 alerts job alone writes it. An alert that is raised anew has another id, and is acknowledged by nobody.
+``fieldgate alerts`` lists what is open, and acknowledges it.
 """
 
 from __future__ import annotations
 
+import argparse
+import getpass
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +17,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from cloud.lake.reader import Frame, LakeReader
+from cloud.command_line import OK
+from cloud.lake.answers import write_json, write_table
+from cloud.lake.query import add_lake, named_lakes
+from cloud.lake.reader import ALL, Frame, LakeReader
 from cloud.lake.tables import LakeError, append
 from cloud.values import duration_s
 
@@ -67,7 +74,21 @@ def acknowledged(reader: LakeReader, now: datetime) -> dict[str, Acknowledgement
     return {} if reader.version(TABLE) < 0 else in_force(reader.read(TABLE, NEWEST), now)
 
 
-_OPEN: Final = "SELECT id, gateway FROM alerts WHERE list_contains(?, id) AND cleared_at IS NULL"
+def with_acknowledged(reader: LakeReader, alerts: Frame) -> Frame:
+    """Alerts with a last column that says in words who has acknowledged each, by their column ``id``."""
+    try:
+        seen = acknowledged(reader, datetime.now(UTC))
+    except LakeError:
+        # An alert twice seen is better than one that nobody sees.
+        seen = {}
+    words = (str(seen[name]) if name in seen else None for name in alerts.column("id"))
+    rows = [(*row, each) for row, each in zip(alerts.rows, words, strict=True)]
+    return Frame((*alerts.columns, "acknowledged"), rows)
+
+
+IS_OPEN: Final = "(cleared_at IS NULL OR cleared_at <= raised_at)"
+"""SQL: whether an alert can be acknowledged; one that was over at once can be, too: nothing else ends it."""
+_OPEN: Final = f"SELECT id, gateway FROM alerts WHERE list_contains(?, id) AND {IS_OPEN}"  # noqa: S608
 
 
 def acknowledge(
@@ -90,3 +111,59 @@ def acknowledge(
     made = [Acknowledgement(*each, until, note.strip(), author, now) for each in gateways.items()]
     append(reader.lakes, TABLE, SCHEMA, [asdict(each) for each in made])
     return made
+
+
+def open_alerts(reader: LakeReader) -> Frame:
+    """Open alerts and this week's that were over at once, with who has seen each; first what nobody has."""
+    found = reader.read(
+        "alerts",
+        f"""SELECT gateway, rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, value, detail, id
+        FROM alerts WHERE {IS_OPEN} AND (cleared_at IS NULL OR alerts.raised_at > now() - INTERVAL 7 DAY)
+        AND NOT historical ORDER BY alerts.raised_at DESC LIMIT 500""",  # noqa: S608 - a text of ours
+    )
+    made = with_acknowledged(reader, found)
+    return Frame(made.columns, sorted(made.rows, key=lambda row: row[-1] is not None))
+
+
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    arguments.description = "The open alerts of a lake, and who has seen them."
+    lake = argparse.ArgumentParser(add_help=False)
+    add_lake(lake)
+    actions = arguments.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listed = actions.add_parser("list", parents=[lake], help="open alerts, those that nobody has seen first")
+    listed.add_argument("--mast", metavar="M", help="only this one's")
+    listed.add_argument("--json", action="store_true", help="a JSON list of objects, with every column")
+    seen = actions.add_parser("acknowledge", parents=[lake], help="note that they have been seen")
+    seen.add_argument("alerts", nargs="+", metavar="ID", help="as list shows it")
+    seen.add_argument(
+        "--for", dest="lasts", default="", metavar="TIME", help="2h, 1d (default: until it is over)"
+    )
+    seen.add_argument("--note", default="", metavar="TEXT", help="what is done about it")
+    seen.add_argument("--who", metavar="NAME", help="who has seen them (default this user)")
+
+
+_LISTED: Final = ("id", "gateway", "severity", "raised_at", "detail", "acknowledged")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Lists alerts, or acknowledges some. Raises CloudError."""
+    reader = LakeReader(
+        named_lakes(options), [options.mast] if options.action == "list" and options.mast else ALL
+    )
+    reader.look()
+    if options.action == "list":
+        found = open_alerts(reader).dicts()
+        for row in found:
+            row["raised_at"] = _moment(row["raised_at"])
+        write, columns = (write_json, found[0] if found else ()) if options.json else (write_table, _LISTED)
+        write(tuple(columns), [tuple(row[name] for name in columns) for row in found], sys.stdout)
+        return OK
+    who = options.who or getpass.getuser()
+    made = {
+        each.alert
+        for each in acknowledge(reader, who, options.alerts, note=options.note, lasts=options.lasts)
+    }
+    for each in options.alerts:
+        sys.stdout.write(f"{each} {'is acknowledged' if each in made else 'is not open any more'}\n")
+    return OK

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloud.errors import CloudError
+from cloud.lake.acknowledgements import IS_OPEN, with_acknowledged
 from cloud.lake.reader import Frame, LakeReader
 from cloud.wire.quantities import QUANTITIES
 
@@ -255,6 +256,8 @@ def details(reader: LakeReader, gateway: str) -> dict[str, Frame | str]:
             found[title] = reader.read(table, sql, [gateway])
         except CloudError as error:
             found[title] = str(error)
+    if isinstance(alerts := found["Alerts"], Frame):
+        found["Alerts"] = with_acknowledged(reader, alerts)
     # Of a mast that measured all of it itself, as most do, there is nothing to say.
     imported = found[_IMPORTED]
     if isinstance(imported, str) or not imported.rows:
@@ -268,24 +271,6 @@ DEVIATING: Final = """epoch_ms(interval_start) AS interval_start_at, interval_s,
         lambda each: printf('%s %.0f %%', each.channel, 100 * each.share)), ', ') AS deviating,
     array_to_string(rules, ', ') AS rules FROM anomalies WHERE (score > threshold OR len(rules) > 0)"""
 """Of ``anomalies``: when, how far, and who deviates most, with shares of the score; it may go on with AND."""
-
-
-_EVENTS: Final = """WITH mine AS (FROM runs WHERE gateway = ?), found AS (
-        SELECT started AS moment, 'started' AS event, run,
-            CASE (boot = lag(boot) OVER (ORDER BY started)) WHEN true THEN 'the machine had not stopped'
-                WHEN false THEN 'the machine had booted' END AS detail FROM mine
-        UNION ALL SELECT ended, state, run, NULL FROM mine WHERE ended IS NOT NULL
-        UNION ALL SELECT reported_at, 'dropped', run, each.value || ' records until then: ' || each.key
-            FROM (SELECT *, unnest(map_entries(dropped_records)) AS each FROM mine) WHERE each.value > 0
-        UNION ALL SELECT reported_at, 'dropped', run, 'until then perhaps more than is known' FROM mine
-            WHERE drops_unknown
-        UNION ALL SELECT min(started), 'found to have been ' || each."end", each.run,
-            'lost at most ' || max(each.lost_at_most_s) || ' s'
-            FROM (SELECT started, unnest(unfinished) AS each FROM mine) GROUP BY each.run, each."end"
-    )
-    SELECT epoch_ms(moment) AS happened_at, event, run, detail FROM found
-    ORDER BY moment DESC NULLS LAST, event, run, detail LIMIT 50"""
-"""What run records tell. A run that did not end itself is found by the next one, at its start."""
 
 
 _IMPORTED: Final = "Imported from other loggers"
@@ -313,15 +298,15 @@ _DETAILS: Final[dict[str, tuple[str, str]]] = {
     ),
     "Alerts": (
         "alerts",
-        "SELECT rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at, "
-        "epoch_ms(cleared_at) AS cleared_at, value, detail "
-        "FROM alerts WHERE gateway = ? ORDER BY raised_at DESC LIMIT 50",
+        f"""SELECT rule, kind, severity, channel, epoch_ms(raised_at) AS raised_at,
+        epoch_ms(cleared_at) AS cleared_at, value, detail,
+        CASE WHEN NOT historical AND {IS_OPEN} THEN id END AS id
+        FROM alerts WHERE gateway = ? ORDER BY alerts.raised_at DESC LIMIT 50""",  # noqa: S608 - a text of ours
     ),
     "Anomalies": (
         "anomalies",
         f"SELECT {DEVIATING} AND gateway = ? ORDER BY anomalies.interval_start DESC LIMIT 50",
     ),
-    "Events": ("runs", _EVENTS),
     "Runs": (
         "runs",
         "SELECT run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at, outbox_records "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import re
 import socket
@@ -13,9 +14,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -63,7 +65,34 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report = {"gateway": [HOSTILE, "mast-02"], "time": [now, now], "kafka_time": [now, now],
               "date": [now.date(), now.date()], "findings": [[hostile], found]}  # fmt: skip
     write(root, schemas.HEALTH, report)
+    write_a_move(root)
     return root
+
+
+MOVED = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def give_event(root: Path, kind: str, at: datetime, **fields: object) -> None:
+    row: dict[str, object] = {"gateway": "mast-02", "time": at, "kafka_time": at, "date": at.date()}
+    row |= {"id": f"{kind} {at}", "kind": kind, "run": "0123456789ab", "fields": json.dumps(fields)}
+    write(root, schemas.EVENTS, {name: [each] for name, each in row.items()})
+
+
+def write_a_move(root: Path) -> None:
+    """Mast-02 has a GPS receiver, and went north for two hours."""
+    give_event(root, "site-moved", MOVED, distance_m=900, latitude=28.01, longitude=84.0)
+    give_event(root, HOSTILE, MOVED - timedelta(hours=1), problem=HOSTILE)
+    times = [MOVED + timedelta(minutes=each) for each in range(-30, 121)]
+    gps: dict[str, list[Any]] = {
+        "gateway": ["mast-02"] * 151,
+        "channel": ["gps.location"] * 151,
+        "date": [MOVED.date()] * 151,
+    }
+    north = [28.0 + max(0, each) / 1000 for each in range(-30, 121)]
+    write(root, schemas.READINGS, gps | {"time": times, "latitude": north, "longitude": [84.0] * 151})
+    mean = {"quantity": ["location"], "unit": ["m"], "interval_s": [600], "interval_start": [MOVED],
+            "avg": [900.0], "count": [600], "expected": [600], "recovery": [1.0], "version": [1]}  # fmt: skip
+    write(root, schemas.STATISTICS, {name: each[:1] for name, each in gps.items()} | mean)
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +298,55 @@ def test_a_late_correction_appears_by_itself(chromium: Chromium, url: str, lake:
     table = DeltaTable(str(lake / "statistics"))
     table.update(updates={"avg": "avg + 3.0"}, predicate="gateway = 'mast-02'")
     page.see(".tile .big", lambda text: text not in ("", before), deadline_s=20)
+    looks_well(page, url)
+
+
+LINES = "[...document.querySelectorAll('.events .cause')]"
+EVENTS = f"{LINES}.map(each => each.innerText.split('\\n').filter(Boolean))"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_what_happened_is_above_the_chart_and_in_a_list_and_a_move_on_a_map(
+    chromium: Chromium, url: str, lake: Path, width: int, height: int
+) -> None:
+    page = chromium.page(width, height)
+    visit(page, f"{url}/mast/mast-02?from=2026-11-19", "Where the mast was")
+    page.see(".leaflet-tooltip-pane", lambda text: "planned site" in text)
+    shown = page.run(EVENTS)
+    at_move = [each for each in shown if each[0].startswith("2026-11-20")]
+    assert at_move[0] == [
+        "2026-11-20 12:00", "▲ site-moved", "distance_m 900, latitude 28.01, longitude 84.0",
+        "Find out who moved it. If it stays there, enter the new position and its day in [site].",
+    ]  # fmt: skip
+    assert at_move[1] == ["2026-11-20 11:00", HOSTILE, f"problem {HOSTILE}"]
+    chart = "getElement(Number(document.querySelector('.chart.tall').id.slice(1))).chart"
+    marks = f"{chart}.getOption().series.at(-1).data"
+    named = page.run(f"{marks}.map(each => [each.name, each.value[0], each.symbol ?? ''])")
+    moved_ms = MOVED.timestamp() * 1000
+    at = next(at for at, each in enumerate(named) if each[1] == moved_ms)
+    assert named[at][0].startswith("2026-11-20 12:00 site-moved: distance_m 900")
+    assert [named[at][2], named[at + 1][2]] == ["triangle", ""]
+    # On the axis of the chart below, and its words are a text.
+    of_series = f"{chart}.convertToPixel({{seriesIndex: %d}}, [{moved_ms}, 0])[0]"
+    last = page.run(f"{chart}.getOption().series.length") - 1
+    assert page.run(of_series % last) == pytest.approx(page.run(of_series % 2), abs=0.01)
+    page.run(f"{chart}.dispatchAction({{type: 'showTip', seriesIndex: {last}, dataIndex: {at + 1}}})")
+    tip = page.see(".chart.tall > div:nth-of-type(2)", lambda text: HOSTILE[:20] in text)
+    assert tip.startswith(f"2026-11-20 11:00 {HOSTILE}: problem")
+    # Dots of the fixes, the planned site beside them; each with its time, and for a phone's map.
+    # Of a week there are dots each 34 minutes: six of fixes, the event, the line, the planned site.
+    assert page.run("document.querySelectorAll('.map path').length") == 9
+    tips = page.run("[...document.querySelectorAll('.leaflet-tooltip')].map(each => each.innerText)")
+    assert tips[0] == "2026-11-20 11:30 GPS"
+    assert re.fullmatch("2026-11-20 1[34]:[0-9]{2} GPS", tips[1])
+    assert tips[2:] == ["planned site"]
+    places = page.run("[...document.querySelectorAll('a[href^=\"geo:\"]')].map(each => each.href)")
+    assert "geo:28.010000,84.000000" in places
+    assert places[-1].endswith(",84.000000")
+    before = len(shown)
+    give_event(lake, "reloaded", MOVED + timedelta(minutes=width))
+    eventually(lambda: page.run(EVENTS), 20, until=lambda found: len(found) == before + 1)
+    eventually(lambda: page.run(f"{marks}.length"), 20, until=lambda count: count == len(named) + 1)
     looks_well(page, url)
 
 

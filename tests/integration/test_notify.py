@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time as time_of_day, timedelta
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from aiosmtpd.controller import Controller
@@ -28,7 +29,19 @@ from confluent_kafka import Producer
 from cloud.config import load
 from cloud.kafka.readers import TopicReader
 from cloud.lake.acknowledgements import acknowledge
-from cloud.notify import Message, Opens, Sender, Sent, Target, closes, is_quiet, message, parse_alert, wanted
+from cloud.notify import (
+    Message,
+    Opens,
+    Sender,
+    Sent,
+    Target,
+    closes,
+    digested,
+    is_quiet,
+    message,
+    parse_alert,
+    wanted,
+)
 from cloud.toml_problems import ConfigError
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.reading_records import ALERTS_TOPIC
@@ -216,6 +229,67 @@ def test_quiet_hours_hold_all_but_the_urgent(configure: Configure, provisioned: 
         assert len(messages) == 2
 
 
+def test_a_digest_is_one_message_a_day_and_the_urgent_ones_do_not_wait(
+    configure: Configure, provisioned: str, tmp_path: Path
+) -> None:
+    gateway, name = unique_name("mast"), unique_name("daily")
+    options = f'group = "1ms"\ndigest = "07:00"\ntime_zone = "Europe/Berlin"\ngateways = ["{gateway}"]'
+    config = load(configure(**{name: f'url = "json://x/"\n{options}'}))
+    # Records in Kafka have the time at which they came there.
+    now, messages = [datetime.now(UTC)], list[Message]()
+    due = digested(time_of_day(7), now[0].astimezone(ZoneInfo("Europe/Berlin")))
+    assert (due.hour, due.minute, now[0] <= due <= now[0] + timedelta(hours=25)) == (7, 0, True)
+
+    def send(text: Message) -> bool:
+        messages.append(text)
+        return True
+
+    with closing(Sent(tmp_path / "sent.db", name)) as sent:
+
+        def begin(reader: TopicReader) -> Target:
+            opens = Opens(lambda: sent, lambda: reader)
+            return Target(name, config.notify[name], send, opens, lambda: now[0])
+
+        def sends(target: Target, reader: TopicReader, count: int) -> bool:
+            target.turn(reader, sent)
+            now[0] += timedelta(seconds=1)
+            return len(messages) >= count
+
+        with closing(TopicReader(provisioned, {}, name, {ALERTS_TOPIC: "latest"})) as reader:
+            more = {"gateway": gateway, "rule": "silent"}
+            usual = alert("d1", gateway), cleared("d1", gateway=gateway), alert("d2", **more)
+            produce(provisioned, *(each.to_json() for each in (*usual, alert("d3", gateway, "critical"))))
+            target = begin(reader)
+            eventually(lambda: sends(target, reader, 1))
+            assert [each.body.splitlines()[0] for each in messages] == ["hot, critical"]
+            eventually(lambda: sends(target, reader, 1) and bool(reader.committed))
+        # A program that stood still at seven sends it when it is back, and once.
+        now[0] = due + timedelta(hours=3)
+        with closing(TopicReader(provisioned, {}, name, {ALERTS_TOPIC: "latest"})) as reader:
+            target = begin(reader)
+            eventually(lambda: sends(target, reader, 2))
+            target.turn(reader, sent)
+    assert len(messages) == 2
+    assert messages[1].title == f"{gateway}: hot, over: hot, silent"
+    heads = [part.splitlines()[0] for part in messages[1].body.split("\n\n")]
+    assert heads == ["hot, warning", "over: hot, warning", "silent, warning"]
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        ("2026-11-24T05:59:59+00:00", "2026-11-24T07:00:00+01:00"),
+        ("2026-11-24T06:00:00+00:00", "2026-11-24T07:00:00+01:00"),
+        ("2026-11-24T06:00:01+00:00", "2026-11-25T07:00:00+01:00"),
+        # The night of 25 October has 25 hours.
+        ("2026-10-24T12:00:00+00:00", "2026-10-25T07:00:00+01:00"),
+    ],
+)
+def test_a_digest_is_by_the_clock_on_the_wall(since: str, expected: str) -> None:
+    begun = datetime.fromisoformat(since).astimezone(ZoneInfo("Europe/Berlin"))
+    assert digested(time_of_day(7), begun).isoformat() == expected
+
+
 def test_hours_and_choices(configure: Configure) -> None:
     choice = 'quiet = "22:00-06:00"\nseverities = ["critical"]\ncleared = false'
     target = load(configure(a=f'url = "json://x/"\n{choice}')).notify["a"]
@@ -235,6 +309,7 @@ def test_hours_and_choices(configure: Configure) -> None:
     [
         ('quiet = "22-6 o\'clock"', 'notify.a.quiet: must be hours such as "22:00-06:00"'),
         ('quiet = "22:00-22:00"', "notify.a.quiet: must end at another time than it begins"),
+        ('digest = "seven"', 'notify.a.digest: must be a time of the day such as "07:00"'),
         ('time_zone = "Mars/Base"', "notify.a.time_zone: must be a time zone such as Europe/Berlin"),
         ('escalate_after = "2d"', "notify.a.escalate_after: "),
         ("colour = 1", "notify.a.colour: is not a known key"),

@@ -13,7 +13,7 @@ import pytest
 
 from cloud.config import DashboardUser
 from cloud.dashboard import fleet_page
-from cloud.dashboard.attention import Cause, causes, remedies
+from cloud.dashboard.attention import Cause, causes, remedies, remedy_of
 from cloud.dashboard.audience import Audience
 from cloud.dashboard.fleet import EVIDENCE, Fleet, FleetReader
 from cloud.dashboard.live import LiveReader, LiveReadings
@@ -148,13 +148,14 @@ def test_the_newest_report_counts_for_a_week(tmp_path: Path) -> None:
     report(tmp_path, "d", 30, finding("error", "the clock"), time=NOW + timedelta(days=3000))
     report(tmp_path, "d", 6)
     report(tmp_path, "e", 6, daemon="no answer from 127.0.0.1:8080")
-    report(tmp_path, "f", 24 * 400)
+    report(tmp_path, "f", 24 * 31)
+    report(tmp_path, "g", 24 * 29)
     assert lines(found_in(tmp_path)) == [
         ("error", "c", "mqtt: still of this week"),
         ("error", "e", "daemon: it did not answer: no answer from 127.0.0.1:8080"),
         ("warning", "b", "no daily report for 7 d"),
         ("warning", "c", "no daily report for 7 d"),
-        ("warning", "f", "no daily report for 400 d"),
+        ("warning", "g", "no daily report for 29 d"),
     ]
 
 
@@ -245,6 +246,11 @@ def test_every_packaged_rule_that_asks_for_action_has_a_remedy() -> None:
     assert {name for name, severity in rules.items() if severity != "info"} <= remedies().keys()
     assert remedies().keys() - rules.keys() == {"no-report"}
     assert all(each["remedy"].endswith((".", "timer")) for each in remedies().values())
+    named = {name: each["events"].split() for name, each in remedies().items() if each["events"]}
+    of_rules = {rule["name"]: rule["events"] for rule in packaged_rules() if rule["kind"] == "event"}
+    assert named == {name: [given] if isinstance(given, str) else given for name, given in of_rules.items()}
+    assert remedy_of("site-moved") == remedies()["mast-moved"]["remedy"]
+    assert remedy_of("site-back") == ""
 
 
 @pytest.mark.parametrize("rule", [name for name, each in remedies().items() if each["area"]])
@@ -283,6 +289,23 @@ def test_what_is_acknowledged_comes_last(tmp_path: Path) -> None:
         (f"{CUPS[0]} stands", ("a1",), "acknowledged by olga"),
     ]  # fmt: skip
     assert causes(fleet, NOW.timestamp())[-1].seen.endswith(": on my way")
+
+
+def test_what_was_over_at_once_stays_for_a_week_or_until_it_is_acknowledged(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    for name, gateway, days in (("a1", "a", 6.9), ("a2", "a", 1), ("b1", "b", 7.1), ("c1", "c", 0.5)):
+        at = now - timedelta(days=days)
+        lost = {"id": name, "detail": f"{gateway} lost readings", "severity": "critical"}
+        alert(tmp_path, gateway, "readings-dropped", raised_at=at, cleared_at=at, **lost)
+    reader = reader_of(tmp_path)
+    acknowledge(reader, "olga", ["c1"])
+    reader.look()
+    found = causes(FleetReader(reader, LiveReader(None, ())).read(), now.timestamp())
+    assert [(each.severity, each.what, each.alerts, each.seen[:20]) for each in found] == [
+        ("critical", "a lost readings and 1 more, 24 h ago", ("a1", "a2"), ""),
+        ("critical", "c lost readings, 12 h ago", ("c1",), "acknowledged by olga"),
+    ]
+    assert found[0].remedy.startswith("Make room")
 
 
 def test_who_may_acknowledge(tmp_path: Path) -> None:

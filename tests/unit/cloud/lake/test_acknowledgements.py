@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 from cloud.lake.acknowledgements import acknowledge, acknowledged
 from cloud.lake.tables import LakeError
 from spark_jobs.platform import schemas
+from tests.support.commands import called
 from tests.support.fleet_lake import reader_of, write
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -22,7 +24,8 @@ def lake(tmp_path: Path) -> Path:
     rows = [("a1", "mast-07"), ("a2", "mast-07"), ("b1", "mast-08"), ("over", "mast-09"), ("late", "mast-09")]
     write(tmp_path, schemas.ALERTS, {
         "id": [name for name, _ in rows], "gateway": [gateway for _, gateway in rows],
-        "detail": ["silent"] * 5, "severity": ["warning"] * 5, "raised_at": [NOW] * 5,
+        "detail": ["silent"] * 5, "severity": ["warning"] * 5,
+        "raised_at": [NOW, NOW, NOW, NOW - timedelta(hours=1), NOW],
         "cleared_at": [None, None, None, NOW, None], "historical": [False, False, False, False, True],
     })  # fmt: skip
     return tmp_path
@@ -71,3 +74,28 @@ def test_its_time_is_over_to_the_second(lake: Path) -> None:
     reader.look()
     with pytest.raises(LakeError, match="table acknowledgements is written in one lake"):
         acknowledge(reader, "olga", ["a1"])
+
+
+def test_by_the_command(lake: Path) -> None:
+    where = ("--lake", lake)
+    now = datetime.now(UTC)
+    for name, at in (("lost", now - timedelta(days=6)), ("long-ago", now - timedelta(days=8))):
+        row = {"id": name, "gateway": "mast-08", "raised_at": at, "cleared_at": at, "historical": False}
+        write(lake, schemas.ALERTS, {key: [value] for key, value in row.items()})
+    shown = called("alerts", "list", *where).stdout
+    assert [" lost " in shown, " long-ago " in shown] == [True, False]
+    assert ["mast-07" in line and "warning" in line for line in shown.splitlines() if " a1 " in line] == [
+        True
+    ]
+    assert " over " not in shown
+    done = called(
+        "alerts", "acknowledge", *where, "a1", "over", "--for", "2h", "--note", "on my way", "--who", "ada"
+    )
+    assert (done.returncode, done.stdout) == (0, "a1 is acknowledged\nover is not open any more\n")
+    rows = json.loads(called("alerts", "list", *where, "--mast", "mast-07", "--json").stdout)
+    assert [(row["id"], (row["acknowledged"] or "")[:5]) for row in rows] == [("a2", ""), ("a1", "ada, ")]
+    assert rows[1]["acknowledged"].endswith(": on my way")
+    assert rows[0]["raised_at"].startswith("2026-11-30T12:00:00")
+    failed = called("alerts", "acknowledge", *where, "over")
+    assert (failed.returncode, failed.stderr) == (1, "fieldgate: No such alert is open any more.\n")
+    assert json.loads(called("alerts", "list", *where, "--mast", "mast-09", "--json").stdout) == []
