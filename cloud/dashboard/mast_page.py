@@ -17,6 +17,7 @@ from cloud.dashboard import charts
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import (
     ChartCard,
+    address,
     ago,
     around,
     card,
@@ -43,7 +44,7 @@ from cloud.dashboard.views import (
 )
 from cloud.errors import CloudError
 from cloud.kafka.topic_scan import Shown, sparkline
-from cloud.lake.mast import DAY_MS, MOST_CHANNELS, Channel, details
+from cloud.lake.mast import DAY_MS, DOCUMENTS, MOST_CHANNELS, Channel, details
 from cloud.lake.numbers import CHARTS, View, series, summary
 from cloud.lake.reader import Frame, LakeReader
 from cloud.wire.reading_records import QUALITIES
@@ -399,7 +400,12 @@ _TIMES: Final = {"Alerts": "raised_at", "Anomalies": "interval_start_at"}
 def _table(title: str, found: Frame | str, gateway: str) -> None:
     at = _TIMES.get(title)
     link = at and (lambda row: around(gateway, row["channel"], row[at]))
-    with card(title, wide=title.startswith(("Calibration", "Imported", "Alerts", "Anomalies", "Events"))):
+    if title == DOCUMENTS:
+        link = lambda row: address(f"/documents/{gateway}/{row['id']}")  # noqa: E731
+    with card(
+        title,
+        wide=title.startswith(("Calibration", "Imported", "Documents", "Alerts", "Anomalies", "Events")),
+    ):
         if isinstance(found, str):
             missing([found])
         elif not found.rows:

@@ -14,8 +14,8 @@ from argparse_manpage.manpage import Manpage
 from gateway import cli
 
 _NOT_PACKAGED: Final = frozenset({
-    "jobs", "query", "import", "dashboard", "token", "report", "export", "health", "cleaning", "notify",
-    "deliver", "simulate", "demo",
+    "jobs", "query", "import", "dashboard", "token", "report", "export", "health", "cleaning",
+    "documents", "notify", "deliver", "simulate", "demo",
 })  # fmt: skip
 """Commands that need Spark, Java or the analysts' packages, which a mast has not, or are for a cluster."""
 _MORE: Final = r"""
