@@ -84,9 +84,7 @@ COMMANDS: Final = {
         "cloud.dashboard.command", "pages over the tables of a lake: fleet, masts, alerts", ("dashboard",)
     ),
     "token": Command("cloud.operate.tokens", "programs' access to the dashboard's API: add, list, revoke"),
-    "report": Command(
-        "cloud.dashboard.report.command", "a mast's or the fleet's day, week, month", ("report",)
-    ),
+    "report": Command("cloud.dashboard.report.command", "a day, week or month as HTML or PDF", ("report",)),
     "export": Command("cloud.exports.command", "a mast as CSV, TOA5, Parquet, IEA 43's model", ("analyst",)),
     "health": Command("cloud.lake.health", "what wears on masts, and when it is at its limit", ("analyst",)),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
