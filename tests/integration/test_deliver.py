@@ -646,6 +646,25 @@ def test_what_is_due_is_printed_and_a_test_reaches_each_target(
         at(config, NOON, "olg")
 
 
+def test_a_read_only_folder_has_systemds_key_in_its_remedy(configure: Configure, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    config = configure(tmp_path / "lake", out=daily("csv", folder(out)))
+    mounted = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
+    command = (sys.executable, "-m", "gateway.cli", "deliver", "--cloud", str(config), "--test")
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mounted, str(out), *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no mount namespace here: {done.stderr}")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"not sent  out: {out}/")
+    assert ": Read-only file system: mend or mount it; in systemd's service it also " in done.stdout
+    assert done.stdout.endswith(f"needs ReadWritePaths={out}\n")
+
+
 def test_one_process_at_a_time(configure: Configure, lake: Path, tmp_path: Path) -> None:
     config = configure(lake, out=daily("csv", folder(tmp_path / "out")))
     work = tmp_path / "state" / "deliver-work"

@@ -72,19 +72,12 @@ class MastLine:
     @property
     def recovery(self) -> tuple[float, float] | None:
         """By intervals and by samples, means of the channels; None where nothing was due."""
-        by_intervals, by_samples = (sum(each) for each in zip((0.0, 0.0), *self.shares.values(), strict=True))
-        count = len(self.shares)
-        return (by_intervals / count, by_samples / count) if count else None
+        return _mean(list(self.shares.values()))
 
     @property
     def hours(self) -> float:
         """Hours of all its alerts in the period."""
         return float(sum(each["hours"] for each in self.alerts))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing of it, as before a mast's first day."""
-        return not any((self.shares, self.alerts, self.work, self.expiring, self.wear))
 
 
 @dataclass(frozen=True)
@@ -98,9 +91,12 @@ class FleetReport:
     @property
     def recovery(self) -> tuple[float, float] | None:
         """By intervals and by samples, means of the masts; None where nothing was due."""
-        found = [each.recovery for each in self.lines if each.recovery is not None]
-        count = len(found)
-        return (sum(a for a, _ in found) / count, sum(b for _, b in found) / count) if count else None
+        return _mean([each.recovery for each in self.lines if each.recovery is not None])
+
+
+def _mean(pairs: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    count = len(pairs)
+    return (sum(a for a, _ in pairs) / count, sum(b for _, b in pairs) / count) if count else None
 
 
 @dataclass(frozen=True)
@@ -151,15 +147,13 @@ def read_fleet(reader: LakeReader, period: Period, *, now_ms: int) -> FleetRepor
             _shares(counted.get(mast, ()), records.get(mast, ()), own, until_ms),
             *(rows.get(mast, ()) for rows in others),
         ))  # fmt: skip
-    lines = sorted((each for each in lines if not each.is_empty), key=_goodness)
+    # Before a mast's first day there is nothing to say of it.
+    lines = [each for each in lines if each.shares or each.alerts or each.work or each.expiring or each.wear]
+    # The worst first: by recovery in whole percent, then by the hours of alerts.
+    lines.sort(key=lambda each: (round(100 * each.recovery[0]) if each.recovery else -1, -each.hours))
     if any(now_ms < each.period.end_ms for each in lines):
         missing.append(f"The {period.unit} isn't over: this is until {period.local(newest_ms)} UTC.")
     return FleetReport(period, lines, list(dict.fromkeys(missing)))
-
-
-def _goodness(line: MastLine) -> tuple[float, float, str]:
-    """The worst mast has the least: by recovery in whole percent, then by the hours of alerts."""
-    return -1 if line.recovery is None else round(100 * line.recovery[0]), -line.hours, line.gateway
 
 
 def _records(asked: _Asked) -> _Rows:
@@ -209,9 +203,7 @@ def _alerts(asked: _Asked) -> _Rows:
     """Alerts that stood in their mast's period: for how long, whether they still did, who has seen them."""
     reader, seen = asked.reader, set[str]()
     if reader.version("acknowledgements") >= 0:
-        seen.update(
-            reader.read("acknowledgements", "SELECT DISTINCT alert FROM acknowledgements").column("alert")
-        )
+        seen.update(reader.read("acknowledgements", "SELECT alert FROM acknowledgements").column("alert"))
     rows = reader.read(
         "alerts",
         "SELECT gateway, id, epoch_ms(raised_at) AS begin_at, epoch_ms(cleared_at) AS end_at FROM alerts "
@@ -278,21 +270,22 @@ def write_fleet_page(report: FleetReport, *, now_ms: int, version: str) -> str:
             _tiles(report),
             *_masts(report),
             tag("h2", f"Calibrations that have ended, or do within {SOON.days} days"),
-            _rows(("mast", "*last day", "*channels"), [
-                (mast, str(row["expires"]), _names(row["channels"]))
-                for mast, row in _soonest(report, "expiring", "expires")
-            ]),
+            _rows(("last day", "*mast", "*channels"), sorted(
+                (str(row["expires"]), line.gateway, _names(row["channels"]))
+                for line in report.lines for row in line.expiring
+            )),
             tag("h2", f"Trends that get to their limit within {SOON.days} days"),
-            _rows(("mast", "*limit on", "*channel", "*what"), [
-                (mast, str(row["crosses"]), row["channel"], row["detail"])
-                for mast, row in _soonest(report, "wear", "crosses")
-            ]),
+            _rows(("limit on", "*mast", "*channel", "*what"), sorted(
+                (str(row["crosses"]), line.gateway, row["channel"], row["detail"])
+                for line in report.lines for row in line.wear
+            )),
             tag("h2", "Work done"),
             _rows(("mast", "*site's time", "*what"), [
                 (line.gateway, line.period.local(row["begin_at"]), " ".join(row["what"].split())[:200])
                 for line in report.lines for row in line.work
             ]),
             tag("footer", f"Made {report.period.local(now_ms)} UTC by fieldgate {version}."),
+            class_="landscape",
         ),
     )  # fmt: skip
 
@@ -331,12 +324,6 @@ def _masts(report: FleetReport) -> list[Node]:
         "those of each alert in this time, together; seen: acknowledged; stand: not cleared at the end."
     )
     return [_rows(head, rows), tag("p", words, class_="note")]
-
-
-def _soonest(report: FleetReport, rows: str, day: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Rows of all masts, the first day first."""
-    found = [(line.gateway, row) for line in report.lines for row in getattr(line, rows)]
-    return sorted(found, key=lambda each: (each[1][day], each[0]))
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Node:
