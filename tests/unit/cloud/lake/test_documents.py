@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from cloud.lake.documents import MOST_BYTES, document_of, documents, file_documents, withdraw
-from cloud.lake.reader import Missing
+from cloud.lake.object_store import for_delta_rs
+from cloud.lake.reader import LakeReader, Missing
 from cloud.lake.tables import LakeError
 from cloud.values import installed_version
 from gateway.commands.commissioning.checks import Result
@@ -21,6 +22,7 @@ from gateway.config import Config, load
 from spark_jobs.platform import schemas
 from tests.support.commands import called
 from tests.support.fleet_lake import reader_of, write, write_fleet
+from tests.support.s3 import Moto
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"
@@ -156,6 +158,19 @@ def test_others_of_a_lake_see_nothing_of_it(lake: Path) -> None:
     assert documents(stranger).rows == documents(stranger, "mast-07").rows == []
     with pytest.raises(Missing):
         document_of(stranger, row["id"], "mast-07")
+
+
+def test_in_a_bucket(lake: Path, tmp_path: Path) -> None:
+    channels = DeltaTable(str(lake / "channels")).to_pyarrow_table()
+    (tmp_path / "moto").mkdir()
+    with Moto(tmp_path / "moto") as store:
+        options, uri = store.options(), f"s3://{store.make_bucket()}/lake"
+        write_deltalake(f"{uri}/channels", channels, storage_options=for_delta_rs(options))
+        reader = LakeReader({"lake": (uri, options)})
+        reader.look()
+        ((row,), _) = file_documents(reader, "mast-07", {"a.pdf": PDF}, "Ada", NOW)
+        reader.look()
+        assert document_of(reader, row["id"], "mast-07")[1] == PDF
 
 
 def test_the_command(lake: Path, tmp_path: Path) -> None:
