@@ -83,12 +83,11 @@ COMMANDS: Final = {
     ),
     "token": Command("cloud.operate.tokens", "programs' access to the dashboard's API: add, list, revoke"),
     "report": Command("cloud.dashboard.report.command", "a day, week or month as HTML or PDF", ("report",)),
-    "export": Command(
-        "cloud.exports.command", "a mast's data as CSV, TOA5, Parquet, IEA Task 43's model", ("analyst",)
-    ),
+    "export": Command("cloud.exports.command", "a mast as CSV, TOA5, Parquet, IEA 43's model", ("analyst",)),
     "health": Command("cloud.lake.health", "what wears on masts, and when it is at its limit", ("analyst",)),
     "alerts": Command("cloud.lake.acknowledgements", "open alerts: list, acknowledge", ("analyst",)),
     "cleaning": Command("cloud.lake.cleaning", "mark periods for analysts to leave out", ("analyst",)),
+    "documents": Command("cloud.lake.documents", "keep reports and certificates with masts", ("analyst",)),
     "notify": Command("cloud.notify", "send alerts to people: mail, chat, webhooks", ("notify",)),
     "deliver": Command("cloud.deliver.command", "send reports and data by mail, SFTP, …", ("report",)),
     "simulate": Command(".simulate", "the past days of a fleet that never was, into Kafka"),

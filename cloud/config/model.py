@@ -257,11 +257,14 @@ Format = Literal["html", "pdf", "csv", "toa5", "parquet", "iea43"]
 class DeliverConfig(Table):
     """``[deliver.NAME]``: what is made of each mast's period, in the site's time, and the one place for it.
 
+    ``what`` is "fleet" for one page of all these masts.
+
     It is sent ``wait_s`` after its end, a correction so long after its statistics' last change. ``since`` is
     the first day; without it the first period is the newest that is over at the first run.
     """
 
     masts: Names = Field(default_factory=lambda: ["*"])
+    what: Literal["mast", "fleet"] = "mast"
     period: Literal["day", "week", "month"]
     formats: Annotated[list[Format], Field(min_length=1)]
     wait_s: Duration = named("wait", default=6 * 3600.0)
@@ -275,6 +278,8 @@ class DeliverConfig(Table):
     def _one_place(self) -> Self:
         if sum(each is not None for each in (self.folder, self.bucket, self.sftp, self.mail)) != 1:
             raise ValueError("needs one of folder, bucket, sftp and mail: two places are two [deliver.NAME]")
+        if self.what == "fleet" and (others := set(self.formats) - {"html", "pdf"}):
+            raise ValueError(f"formats of a fleet are html and pdf: no {', '.join(sorted(others))}")
         if self.bucket is not None and re.match(r"s3a?://[^/]+", self.bucket.path) is None:
             raise ValueError(f"bucket.path must be s3://BUCKET[/FOLDER], not {self.bucket.path!r}")
         return self

@@ -19,6 +19,7 @@ from cloud.dashboard.acknowledging import Acknowledge, AlertChoice
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import (
     ChartCard,
+    address,
     ago,
     around,
     card,
@@ -47,7 +48,7 @@ from cloud.dashboard.views import (
 from cloud.errors import CloudError
 from cloud.kafka.topic_scan import Shown, sparkline
 from cloud.lake.events import Happenings, Track, happenings, read_track
-from cloud.lake.mast import DAY_MS, FOREVER_MS, MOST_CHANNELS, Channel, details
+from cloud.lake.mast import DAY_MS, DOCUMENTS, FOREVER_MS, MOST_CHANNELS, Channel, details
 from cloud.lake.numbers import CHARTS, View, series, summary
 from cloud.lake.reader import Frame, LakeReader
 from cloud.wire.reading_records import QUALITIES
@@ -432,7 +433,10 @@ _TIMES: Final = {"Alerts": "raised_at", "Anomalies": "interval_start_at"}
 def _table(title: str, found: Frame | str, gateway: str, choice: AlertChoice | None) -> None:
     at = _TIMES.get(title)
     link = at and (lambda row: around(gateway, row["channel"], row[at]))
-    with card(title, wide=title.startswith(("Calibration", "Imported", "Alerts", "Anomalies"))) as head:
+    if title == DOCUMENTS:
+        link = lambda row: address(f"/documents/{gateway}/{row['id']}")  # noqa: E731
+    wide = title.startswith(("Calibration", "Imported", "Documents", "Alerts", "Anomalies"))
+    with card(title, wide=wide) as head:
         if isinstance(found, str):
             missing([found])
         elif not found.rows:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
+from urllib.parse import quote
 
 from fastapi import Request as HttpRequest
 from fastapi.responses import PlainTextResponse, Response
@@ -28,6 +29,7 @@ from cloud.dashboard.login import LoggedIn, Sessions, form, log_in, log_out
 from cloud.dashboard.mast_page import Sources, mast_page
 from cloud.dashboard.views import Request, open_view
 from cloud.errors import CloudError
+from cloud.lake.documents import PDF, document_of
 from cloud.lake.numbers import CHARTS, channels_of, each_interval
 from cloud.lake.reader import Frame, LakeReader
 from cloud.values import no_formula
@@ -147,6 +149,22 @@ def mast_csv(reader: LakeReader, request: Request, chart: str) -> Response:
     return as_csv(frame, "-".join((request.gateway, chart, *channels_of(view, chart))) + f"_{days}")
 
 
+def document_file(reader: LakeReader, gateway: str, document: str) -> Response:
+    """A mast's document, to be stored by the browser and never shown by it: others made it."""
+    try:
+        row, content = document_of(reader, document, gateway)
+    except CloudError as error:
+        return PlainTextResponse(f"{error}\n", 404)
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(row['name'], safe='')}",
+        "X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox",
+        "Cache-Control": "private, no-cache",
+        # NiceGUI compresses what has no encoding: seconds of the event loop for a large file.
+        "Content-Encoding": "identity",
+    }  # fmt: skip
+    return Response(content, 200, headers, "application/pdf" if row["kind"] == PDF else "application/json")
+
+
 def _user(request: HttpRequest) -> str | None:
     """Who asks; None where there are no users."""
     user: str | None = request.scope.get("user")
@@ -230,6 +248,10 @@ def serve(
     @app.get("/csv/mast/{gateway}/{chart}")
     def _mast_csv(gateway: str, chart: str, request: HttpRequest) -> Response:
         return mast_csv(audience.reader(_user(request)), asked(gateway, request.query_params), chart)
+
+    @app.get("/documents/{gateway}/{document}")
+    def _document(gateway: str, document: str, request: HttpRequest) -> Response:
+        return document_file(audience.reader(_user(request)), gateway, document)
 
     async def look() -> None:
         unopened.prune()

@@ -29,6 +29,8 @@ from cloud.config import load
 from cloud.config.model import DeliverConfig
 from cloud.dashboard.report import figures
 from cloud.dashboard.report.command import pdf_of
+from cloud.dashboard.report.fleet import FleetReport, read_fleet, write_fleet_page
+from cloud.dashboard.report.markup import percent
 from cloud.dashboard.report.page import Report, missing, read_report, write_page
 from cloud.deliver.due import Due, Sent, due
 from cloud.deliver.targets import Parcel, Refused, Send, sender
@@ -42,6 +44,8 @@ from cloud.values import CLOUD_CONFIG, installed_version
 log = logging.getLogger(__name__)
 
 _STATE: Final = Path("/var/lib/fieldgate-cloud/deliver.db")
+_CORRECTED: Final = "Corrected: statistics of this period have changed since it was sent."
+_MOST_NAMED: Final = 20
 _MOST_HANDED: Final = 2
 """How often the end of a mail may be sent without an answer being noted."""
 
@@ -167,7 +171,7 @@ class Delivery:
         note = partial(sent.note, mast, str(period))
         with tempfile.TemporaryDirectory(dir=self.work) as folder:
             with self.making:
-                parcel = pack(each, self.config.formats, reader, Path(folder), now)
+                parcel = pack(each, self.config, reader, Path(folder), now)
             if sending.handed < _MOST_HANDED:
                 try:
                     self.send(parcel, lambda: note(sending._replace(handed=sending.handed + 1)))
@@ -182,18 +186,25 @@ class Delivery:
         log.info(words, self.name, mast, period, sending.number)
 
 
-def pack(each: Due, formats: Sequence[str], reader: LakeReader, folder: Path, now: datetime) -> Parcel:
+def pack(each: Due, config: DeliverConfig, reader: LakeReader, folder: Path, now: datetime) -> Parcel:
     """Makes a parcel's files in a folder. Raises Refused where it can't be made."""
     mast, period, (number, intervals, *_) = each
     stem = f"{mast}-{period}{'-corrected' * bool(number)}{f'-{number}' * (number > 1)}"
     now_ms, files = int(now.timestamp() * 1000), list[Path]()
     try:
-        report = read_report(reader, mast, period, now_ms=now_ms)
-        for form in (form for form in formats if form in ("html", "pdf")):
-            page = write_page(report, now_ms=now_ms, version=installed_version())
+        if config.what == "fleet":
+            fleet = read_fleet(reader, period, now_ms=now_ms)
+            name, lines, write = "Fleet", list(_fleet_lines(fleet, number)), partial(write_fleet_page, fleet)
+        else:
+            report = read_report(reader, mast, period, now_ms=now_ms)
+            name, lines = report.mast.site.get("name") or mast, list(_lines(report, number))
+            write = partial(write_page, report)
+        for form in (form for form in config.formats if form in ("html", "pdf")):
+            page = write(now_ms=now_ms, version=installed_version())
             files.append(folder / f"{stem}.{form}")
             files[-1].write_bytes(pdf_of(page) if form == "pdf" else page.encode())
-        lines, tables = [*_lines(report, number), ""], [form for form in formats if form in exports.FORMATS]
+        # Of a fleet the config has none.
+        tables = [form for form in config.formats if form in exports.FORMATS]
         try:
             made = (
                 exports.write_export(_export(report, tables, folder), reader, now)[0]
@@ -206,13 +217,12 @@ def pack(each: Due, formats: Sequence[str], reader: LakeReader, folder: Path, no
             # A channel's unit has changed within it, say: the report goes on its own.
             if not files:
                 raise
-            lines += [f"Without {', '.join(tables)}: {error}", ""]
-        text = "\n".join([*lines, *(file.name for file in files), ""])
+            lines += ["", f"Without {', '.join(tables)}: {error}"]
+        text = "\n".join([*lines, "", *(file.name for file in files), ""])
     except CloudError as error:
         raise Refused(str(error)) from error
     # A line break in a site's name would begin another header of the mail.
-    name = " ".join(str(report.mast.site.get("name") or mast).split())
-    title = f"{name}, {period.title}{', corrected' * bool(number)}"
+    title = f"{' '.join(str(name).split())}, {period.title}{', corrected' * bool(number)}"
     return Parcel(f"{mast}/{period}/{number}", title, text, files)
 
 
@@ -233,13 +243,24 @@ def _lines(report: Report, number: int) -> Iterator[str]:
     """What a mail says of a period."""
     yield f"{report.gateway}: {report.period.title}, {report.period.offset}"
     if number:
-        yield "Corrected: statistics of this period have changed since it was sent."
+        yield _CORRECTED
     yield from missing(report)
     if report.held is not None:
-        shares = [(row["by_intervals"], row["channel"]) for row in figures.recovery(report.held).dicts()]
+        shares = [(row["by_intervals"], row["channel"]) for row in report.recovery]
         mean = sum(share for share, _ in shares) / len(shares)
         yield f"Recovery: {100 * mean:.1f} % of the intervals, mean of {len(shares)} channels"
         yield from (f"  {channel}: {100 * share:.1f} %" for share, channel in sorted(shares) if share < 1)
+
+
+def _fleet_lines(report: FleetReport, number: int) -> Iterator[str]:
+    """What a mail says of a fleet's period."""
+    if number:
+        yield _CORRECTED
+    yield from report.missing
+    mean = percent(report.recovery[0] if report.recovery else None)
+    yield f"Recovery: {mean} % of the intervals, mean of {len(report.lines)} masts"
+    shares = [(each.recovery[0], each.gateway) for each in report.lines if each.recovery]
+    yield from (f"  {mast}: {percent(share)} %" for share, mast in shares[:_MOST_NAMED] if share < 1)
 
 
 def _print(chosen: Mapping[str, DeliverConfig], lakes: Lakes, state: Path, now: datetime) -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +17,7 @@ from cloud.backoff import backoff_s
 from cloud.config.model import DeliverConfig
 from cloud.dashboard.report.figures import PERIOD_NAMES, Period
 from cloud.errors import CloudError
-from cloud.lake.mast import DAY_MS, masts, read_site, within
+from cloud.lake.mast import DAY_MS, masts, read_sites, within
 from cloud.lake.reader import LakeReader
 from cloud.wire.reading_records import GATEWAY_ID
 
@@ -67,6 +66,8 @@ class Sent:
             raise self._problem(error) from error
         for each in _TABLES:
             self._do(each)
+        # ``seen_s`` is never before its period's end, which an offset may move by a day.
+        self._do("DELETE FROM sendings WHERE seen_s < ?", now_s - (_LOOKS_BACK_MS + 2 * DAY_MS) // 1000)
         self._do("INSERT OR IGNORE INTO deliveries VALUES (?, ?, 0, 0)", name, now_s)
         sql = "SELECT begun_s, failures, again_s FROM deliveries WHERE name = ?"
         [(self.begun_s, self._failures, self.again_s)] = self._do(sql, name)
@@ -102,6 +103,9 @@ class Sent:
         return CloudError(f"{self._path}: {error}: --state names another place")
 
 
+FLEET: Final = "fleet"
+"""Stands in a mast's place for a page of all of them, and in the names of its files."""
+
 Due = tuple[str, Period, Sending]
 """The mast's period that is to be sent, and as which sending."""
 
@@ -112,13 +116,14 @@ def due(reader: LakeReader, config: DeliverConfig, sent: Sent, now_ms: int) -> I
     Raises CloudError.
     """
     now_s = now_ms // 1000
-    for mast in masts(reader):
+    sites = read_sites(reader, [])
+    for mast in (FLEET,) if config.what == "fleet" else masts(reader):
         # It becomes the name of a file.
         if GATEWAY_ID.fullmatch(mast) is None:
             continue
-        offset_min = int(read_site(reader, mast, now_ms, []).get("utc_offset_min") or 0)
-        periods = _periods(config, offset_min, 1000 * sent.begun_s, now_ms)
-        found, known = _statistics(reader, mast, periods), sent.of(mast)
+        own = [row for row in sites if config.what == "fleet" or row["gateway"] == mast]
+        periods = _periods(config, own, 1000 * sent.begun_s, now_ms)
+        found, known = _statistics(reader, mast, config, periods), sent.of(mast)
         for before, period in pairwise(periods):
             there, last = found.get(period, (0, 0)), known.get(period)
             # Of a mast that falls silent the first empty period is sent, and not one after the other.
@@ -143,13 +148,19 @@ def due(reader: LakeReader, config: DeliverConfig, sent: Sent, now_ms: int) -> I
                 yield mast, periods[period], sending
 
 
-def _periods(config: DeliverConfig, offset_min: int, begun_ms: int, now_ms: int) -> dict[str, Period]:
-    """Those that are over and not left out, the oldest first; before them one more, to compare with."""
+def _periods(
+    config: DeliverConfig, sites: Sequence[dict[str, Any]], begun_ms: int, now_ms: int
+) -> dict[str, Period]:
+    """Those that are over and not left out, the oldest first; before them one more, to compare with.
+
+    Each is by the site's offset as it was then: a mast that moves leaves the edges of older ones as they are.
+    """
 
     def around(day: date) -> Period:
-        return replace(Period.around(day, config.period), offset_min=offset_min)
+        return Period.around(day, config.period).in_time_of(sites)
 
-    found = [around(datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(minutes=offset_min))]
+    utc = datetime.fromtimestamp(now_ms / 1000, UTC)
+    found = [around((utc + timedelta(minutes=around(utc).offset_min)).date())]
     while True:
         newer = found[-1]
         found.append(older := around(newer.first - timedelta(days=1)))
@@ -158,15 +169,21 @@ def _periods(config: DeliverConfig, offset_min: int, begun_ms: int, now_ms: int)
             return {str(each): each for each in found[:0:-1]}
 
 
-def _statistics(reader: LakeReader, mast: str, periods: Mapping[str, Period]) -> dict[str, tuple[int, int]]:
+def _statistics(
+    reader: LakeReader, mast: str, config: DeliverConfig, periods: Mapping[str, Period]
+) -> dict[str, tuple[int, int]]:
     """Closed intervals and the sum of their versions, of each period that has some."""
-    first, last = next(iter(periods.values())), list(periods.values())[-1]
-    local = f"(interval_start + to_minutes({first.offset_min}))::TIMESTAMP"
-    rows = reader.read(
-        "statistics",
-        f"""SELECT strftime({local}, '{PERIOD_NAMES[first.unit]}') AS period, count(*), sum(version)::BIGINT
-        FROM statistics WHERE gateway = ? AND version > 0
-            AND {within("interval_start", first.begin_ms, last.end_ms)} GROUP BY period""",  # noqa: S608
-        [mast],
-    ).rows
-    return {period: (intervals, versions) for period, intervals, versions in rows}
+    found: dict[str, tuple[int, int]] = {}
+    for offset_min, same in groupby(periods.values(), lambda each: each.offset_min):
+        begin_ms, end_ms = (each := list(same))[0].begin_ms, each[-1].end_ms
+        local = f"(interval_start + to_minutes({offset_min}))::TIMESTAMP"
+        rows = reader.read(
+            "statistics",
+            f"""SELECT strftime({local}, '{PERIOD_NAMES[config.period]}') AS period, count(*),
+                sum(version)::BIGINT
+            FROM statistics WHERE {"true" if config.what == "fleet" else "gateway = $1"} AND version > 0
+                AND {within("interval_start", begin_ms, end_ms)} GROUP BY period""",  # noqa: S608
+            [] if config.what == "fleet" else [mast],
+        ).rows
+        found |= {period: (intervals, versions) for period, intervals, versions in rows}
+    return found

@@ -6,6 +6,7 @@ replaced: what ends it is sent by itself, and noted before.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import mimetypes
@@ -81,7 +82,10 @@ def _copy(folder: Path, parcel: Parcel, _: Callable[[], None]) -> None:
             part.replace(folder / file.name)
         sync_names(folder)
     except OSError as error:
-        raise CloudError(f"{error.filename or folder}: {error.strerror}: mend or mount it") from error
+        remedy = "mend or mount it"
+        if error.errno == errno.EROFS:
+            remedy += f"; in systemd's service it also needs ReadWritePaths={folder}"
+        raise CloudError(f"{error.filename or folder}: {error.strerror}: {remedy}") from error
 
 
 def _put(section: str, config: OtherLake, parcel: Parcel, _: Callable[[], None]) -> None:

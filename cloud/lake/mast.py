@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cloud.errors import CloudError
 from cloud.lake.acknowledgements import IS_OPEN, with_acknowledged
 from cloud.lake.reader import Frame, LakeReader
+from cloud.lake.tables import FILED
 from cloud.wire.quantities import QUANTITIES
 
 DAY_MS: Final = 86_400_000
@@ -103,7 +104,7 @@ def read_mast(
         [gateway],
     ).dicts()
     missing: list[str] = []
-    newest = _in_force(rows_of(reader, "channels", _RECORD, gateway, missing), end_ms)
+    newest = newest_by("channel", rows_of(reader, "channels", _RECORD, gateway, missing), end_ms)
     sensors = {row["sensor"]: row["channel"] for row in newest.values()}
     chosen = None
     if most is not None and len(found) > most:
@@ -215,32 +216,36 @@ def stretches(
 def read_site(reader: LakeReader, gateway: str, end_ms: int, missing: list[str]) -> dict[str, Any]:
     """The mast's site as it was before then, else its first; empty without. ``missing`` gets why."""
     sites = rows_of(reader, "sites", _SITE, gateway, missing)
-    sites.sort(key=lambda row: row["valid_from_at"])
-    return next((row for row in reversed(sites) if row["valid_from_at"] < end_ms), next(iter(sites), {}))
+    return newest_by("gateway", sites, end_ms).get(gateway, {})
 
 
-def _in_force(records: list[dict[str, Any]], end_ms: int) -> dict[str, dict[str, Any]]:
-    """Each channel's newest record of those from before then, else its first."""
+def newest_by(key: str, rows: Iterable[dict[str, Any]], end_ms: int) -> dict[str, dict[str, Any]]:
+    """The newest row of each value of ``key`` of those from before then, else its first."""
     newest: dict[str, dict[str, Any]] = {}
-    for row in sorted(records, key=lambda row: (row["valid_from_at"] or 0, str(row.get("updated_at") or ""))):
-        if row["channel"] not in newest or (row["valid_from_at"] or 0) < end_ms:
-            newest[row["channel"]] = row
+    for row in sorted(rows, key=lambda row: (row["valid_from_at"] or 0, str(row.get("updated_at") or ""))):
+        if row[key] not in newest or (row["valid_from_at"] or 0) < end_ms:
+            newest[row[key]] = row
     return newest
 
 
 _RECORD: Final = ("channel", "sensor", "quantity", "height_m", "pair", "kind", "updated_at")
-_SITE: Final = ("name", "owner", "latitude", "longitude", "elevation_m", "utc_offset_min")
+_SITE: Final = ("gateway", "name", "owner", "latitude", "longitude", "elevation_m", "utc_offset_min")
+
+
+def read_sites(reader: LakeReader, missing: list[str]) -> list[dict[str, Any]]:
+    """All sites of all masts, for ``newest_by``; ``missing`` gets why there are none."""
+    return rows_of(reader, "sites", _SITE, None, missing)
 
 
 def rows_of(
-    reader: LakeReader, table: str, columns: Sequence[str], gateway: str, missing: list[str]
+    reader: LakeReader, table: str, columns: Sequence[str], gateway: str | None, missing: list[str]
 ) -> list[dict[str, Any]]:
-    """A mast's rows of ``sites`` or ``channels``; without the table none, and ``missing`` gets why."""
+    """Rows of ``sites`` or ``channels``, of a mast or all; without them none, and ``missing`` gets why."""
     try:
         return reader.read(
             table,
             f"SELECT {', '.join(columns)}, epoch_ms(valid_from) AS valid_from_at FROM {table} "  # noqa: S608
-            "WHERE gateway = ?",
+            "WHERE coalesce(gateway = ?, true)",
             [gateway],
         ).dicts()
     except CloudError as error:
@@ -259,9 +264,10 @@ def details(reader: LakeReader, gateway: str) -> dict[str, Frame | str]:
     if isinstance(alerts := found["Alerts"], Frame):
         found["Alerts"] = with_acknowledged(reader, alerts)
     # Of a mast that measured all of it itself, as most do, there is nothing to say.
-    imported = found[_IMPORTED]
-    if isinstance(imported, str) or not imported.rows:
-        del found[_IMPORTED]
+    for title in (_IMPORTED, DOCUMENTS):
+        rare = found[title]
+        if isinstance(rare, str) or not rare.rows:
+            del found[title]
     return found
 
 
@@ -274,6 +280,7 @@ DEVIATING: Final = """epoch_ms(interval_start) AS interval_start_at, interval_s,
 
 
 _IMPORTED: Final = "Imported from other loggers"
+DOCUMENTS: Final = "Documents"
 
 
 _DETAILS: Final[dict[str, tuple[str, str]]] = {
@@ -289,6 +296,7 @@ _DETAILS: Final[dict[str, tuple[str, str]]] = {
         "FROM channels WHERE gateway = ? AND (in_force AND valid_to IS NULL OR driver = 'import') "
         "QUALIFY in_force OR NOT bool_or(in_force) OVER (PARTITION BY channel) ORDER BY channel",
     ),
+    DOCUMENTS: ("documents", f"{FILED} AND gateway = ? ORDER BY noted_at DESC, name LIMIT 100"),
     _IMPORTED: (
         "imports",
         'SELECT file, "into", count(DISTINCT channel) AS channels, epoch_ms(min(begin)) AS begin_at, '
@@ -320,19 +328,21 @@ _DETAILS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def records_in_force(reader: LakeReader, gateway: str, begin_ms: int, end_ms: int) -> list[dict[str, Any]]:
-    """Records of channels that were in force in a time, each with those ``spans`` of its that reach into it.
+def records_in_force(
+    reader: LakeReader, gateway: str | None, begin_ms: int, end_ms: int
+) -> list[dict[str, Any]]:
+    """Records of a mast's or all channels that were in force in a time, with their ``spans`` in it.
 
     From and to, in milliseconds since 1970; None is an unknown beginning, or no end yet. Raises Missing,
     LakeError.
     """
     rows = reader.read(
         "channels",
-        """SELECT channel, cal, sensor, quantity, unit, raw_unit, driver, slope, "offset", model, serial,
-            certificate, lab, height_m, boom_deg, pair, in_force, calibrated::VARCHAR AS calibrated,
+        """SELECT gateway, channel, cal, sensor, quantity, unit, raw_unit, driver, slope, "offset", model,
+            serial, certificate, lab, height_m, boom_deg, pair, in_force, calibrated::VARCHAR AS calibrated,
             expires::VARCHAR AS expires, epoch_ms(valid_from) AS from_at, epoch_ms(valid_to) AS to_at,
             list_transform(periods, lambda each: [epoch_ms(each."begin"), epoch_ms(each."end")]) AS spans
-        FROM channels WHERE gateway = ? ORDER BY channel, valid_from""",
+        FROM channels WHERE coalesce(gateway = ?, true) ORDER BY gateway, channel, valid_from""",
         [gateway],
     ).dicts()
     for row in rows:

@@ -40,6 +40,13 @@ IN_FORCE: Final = (
     "(PARTITION BY id ORDER BY noted_at DESC, withdrawn DESC) = 1) WHERE NOT withdrawn"
 )
 """SQL of the marks in force."""
+FILED: Final = (
+    "SELECT name, kind, summary, bytes, author, epoch_ms(noted_at) AS noted_at, id, gateway FROM ("
+    "SELECT id, gateway, name, kind, summary, bytes, author, noted_at, withdrawn FROM documents "
+    "QUALIFY row_number() OVER (PARTITION BY gateway, id ORDER BY noted_at DESC, withdrawn DESC) = 1) "
+    "WHERE NOT withdrawn"
+)
+"""SQL of the documents that are kept, without their content; it may go on with AND."""
 
 
 def add_clean_view(connection: duckdb.DuckDBPyConnection, name: str, table: str, *, has_log: bool) -> None:
@@ -72,6 +79,7 @@ FILLED_BY: Final = {
     "imports": "fieldgate import",
     "cleaning": "fieldgate cleaning",
     "acknowledgements": "fieldgate dashboard",
+    "documents": "fieldgate documents",
 }
 """The contract's tables, and the command that fills each; searched for where folders can't be listed."""
 

@@ -15,7 +15,7 @@ from gateway import cli
 
 _NOT_PACKAGED: Final = frozenset({
     "jobs", "query", "import", "dashboard", "token", "report", "export", "health", "alerts", "cleaning",
-    "notify", "deliver", "simulate", "demo",
+    "documents", "notify", "deliver", "simulate", "demo",
 })  # fmt: skip
 """Commands that need Spark, Java or the analysts' packages, which a mast has not, or are for a cluster."""
 _MORE: Final = r"""

@@ -186,10 +186,12 @@ def main() -> int:
                 used_s, readings = cpu_s(jobs.pid) - used_s, channels.taken - before
                 channels.stop()
                 last_s = until_s // options.interval * options.interval
+                # A short run has no interval's end.
+                closed = count if last_s > first_s else 0
                 eventually(
                     lambda: (len(watch.poll().ages["readings"]), watch.closed_at(last_s)),
                     300,
-                    until=lambda there: there[0] >= channels.taken and there[1] >= count,
+                    until=lambda there: there[0] >= channels.taken and there[1] >= closed,
                     poll_s=0.2,
                 )
             finally:

@@ -18,10 +18,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from cloud.lake.documents import file_documents
 from cloud.local.process import free_port
 from tests.support.browser import Chromium
 from tests.support.certificates import self_signed
-from tests.support.fleet_lake import write_fleet
+from tests.support.fleet_lake import reader_of, write_fleet
 from tests.support.servers import eventually
 
 PASSWORD = "a mast of sixty metres"  # noqa: S105
@@ -133,6 +134,34 @@ def test_nothing_is_shown_without_a_login(port: int) -> None:
     assert unknown.ask("/_nicegui_ws/socket.io/?EIO=4&transport=polling").status == 401
     unknown.cookie = "fieldgate_session=" + 43 * "A"
     assert unknown.ask("/csv/fleet").status == 401
+
+
+def test_a_document_is_linked_from_its_masts_page_and_for_its_audience_alone(port: int, place: Path) -> None:
+    reader = reader_of(place / "lake")
+    name, content = 'Über "Cup"; a=b\r\n.pdf', b"%PDF-1.7 <script>alert(1)</script>"
+    ids = {}
+    for mast in ("mast-01", "mast-02"):
+        ((row,), _) = file_documents(reader, mast, {f"in/{name}": content}, "Ada", datetime.now(UTC))
+        ids[mast] = row["id"]
+    olga, anna, unknown = Visitor(port), Visitor(port), Visitor(port)
+    olga.log_in("olga")
+    anna.log_in("anna")
+    own = f"/documents/mast-02/{ids['mast-02']}"
+    # Once the server has seen the table.
+    answer = eventually(lambda: anna.ask(own), until=lambda answer: answer.status == 200)
+    assert answer.text.encode() == content
+    headers = {each: answer.headers[each] for each in ("Content-Type", "X-Content-Type-Options")}
+    assert headers == {"Content-Type": "application/pdf", "X-Content-Type-Options": "nosniff"}
+    disposition = "attachment; filename*=UTF-8''%C3%9Cber%20%22Cup%22%3B%20a%3Db%0D%0A.pdf"
+    assert answer.headers["Content-Disposition"] == disposition
+    assert answer.headers["Content-Security-Policy"] == "sandbox"
+    assert own in anna.ask("/mast/mast-02").text
+    other = f"/documents/mast-01/{ids['mast-01']}"
+    assert olga.ask(other).text.encode() == content
+    for path in (other, f"/documents/mast-02/{ids['mast-01']}", f"/documents/mast-01/{ids['mast-02']}",
+                 "/documents/mast-02/..%5Ccloud.toml", "/documents/mast-02/%27%20OR%201=1"):  # fmt: skip
+        assert anna.ask(path).status == 404, path
+    assert unknown.ask(own).status in (303, 401)
 
 
 def test_each_user_has_the_masts_that_are_named(port: int) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -16,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -35,8 +36,9 @@ from cloud.deliver.command import deliver
 from cloud.errors import CloudError
 from cloud.toml_problems import ConfigError
 from gateway.cli import parser_of
+from spark_jobs.platform import schemas
 from tests.support.certificates import self_signed
-from tests.support.fleet_lake import write_fleet
+from tests.support.fleet_lake import write, write_fleet
 from tests.support.s3 import Moto
 from tests.support.servers import eventually, fieldgate
 from tests.support.sshd import SSHD, Sshd
@@ -322,6 +324,74 @@ def test_late_data_are_one_correction_marked_as_such(
     assert "Corrected: statistics of this period have changed since it was sent." in body.get_content()
 
 
+def test_a_mast_that_moves_to_another_offset_corrects_nothing(
+    configure: Configure, lake: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    config = configure(lake, out=daily("csv", folder(out), "since = 2026-11-17", 'masts = ["mast-01"]'))
+    assert at(config, NOON) == 0
+    before = names(out)
+    moved = {"gateway": ["mast-01"], "valid_from": [NOON + 1.25 * DAY], "utc_offset_min": [-120]}
+    write(lake, schemas.SITES, moved)
+    # The lake begins within 17 November, which by the new offset has more of it. The 20th is the old site's.
+    for hour in range(0, 60, 12):
+        assert at(config, NOON + timedelta(hours=24 + hour)) == 0
+    days = {name.removeprefix("mast-01-").partition(".")[0] for name in set(names(out)) - set(before)}
+    assert days == {"2026-11-20"}
+    assert len((out / "mast-01-2026-11-20.csv").read_text().splitlines()) == 145
+
+
+def test_a_fleets_page_is_sent_once_for_all_and_corrected(
+    configure: Configure, lake: Path, tmp_path: Path, mails: Mails
+) -> None:
+    out, what = tmp_path / "out", 'what = "fleet"'
+    config = configure(
+        lake, all=daily("html", folder(out), what), two=daily("pdf", folder(out), what, 'masts = ["*-02"]'),
+        olga=daily("html", f"[deliver.olga.mail]\n{mails.toml()}", what),
+    )  # fmt: skip
+    for _ in range(2):
+        assert at(config, NOON) == 0
+    assert names(out) == ["fleet-2026-11-19.html", "fleet-2026-11-19.pdf"]
+    page = (out / "fleet-2026-11-19.html").read_text()
+    assert "Fleet, 19 November 2026" in page
+    assert {"<td>mast-01</td><td>Ridge 1</td>", "<td>mast-02</td><td>Pass 1</td>"} <= set(
+        re.findall("<td>mast-..</td><td>[A-Z].*?</td>", page)
+    )
+    (mail,) = mails.found
+    assert mail["Subject"] == "Fleet, 19 November 2026"
+    body = mail.get_body()
+    assert body is not None
+    assert re.search(r"Recovery: \d+\.\d % of the intervals, mean of 2 masts\s", body.get_content())
+    change(lake, "mast-01", "2026-11-19")
+    for hour in (1, 7):
+        assert at(config, NOON + timedelta(hours=hour)) == 0
+    # Only the one that has the mast.
+    assert names(out) == ["fleet-2026-11-19-corrected.html", "fleet-2026-11-19.html", "fleet-2026-11-19.pdf"]
+    assert [each["Subject"] for each in mails.found] == [mail["Subject"], f"{mail['Subject']}, corrected"]
+
+
+def test_what_was_sent_long_ago_is_forgotten_and_not_sent_again(
+    configure: Configure, lake: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    config = configure(lake, out=daily("csv", folder(out), "since = 2026-11-17", 'masts = ["mast-01"]'))
+    state = config.with_name("state") / "deliver.db"
+
+    def noted() -> list[str]:
+        with closing(sqlite3.connect(state)) as database:
+            return [row[0] for row in database.execute("SELECT period FROM sendings ORDER BY period")]
+
+    assert at(config, NOON + DAY) == 0
+    sent = [f"2026-11-{day}" for day in range(17, 21)]
+    assert noted() == sent
+    for each in out.iterdir():
+        each.unlink()
+    for days, left in ((91, 4), (93, 2), (120, 0)):
+        assert at(config, NOON + days * DAY) == 0
+        assert [each for each in noted() if each in sent] == sent[len(sent) - left :]
+    assert names(out) == ["mast-01-2026-11-21.columns.csv", "mast-01-2026-11-21.csv"]
+
+
 def test_a_target_that_is_down_for_a_day_gets_all_of_it_later(
     configure: Configure, lake: Path, tmp_path: Path, sshd: Sshd, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -576,6 +646,25 @@ def test_what_is_due_is_printed_and_a_test_reaches_each_target(
         at(config, NOON, "olg")
 
 
+def test_a_read_only_folder_has_systemds_key_in_its_remedy(configure: Configure, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    config = configure(tmp_path / "lake", out=daily("csv", folder(out)))
+    mounted = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
+    command = (sys.executable, "-m", "gateway.cli", "deliver", "--cloud", str(config), "--test")
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mounted, str(out), *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no mount namespace here: {done.stderr}")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"not sent  out: {out}/")
+    assert ": Read-only file system: mend or mount it; in systemd's service it also " in done.stdout
+    assert done.stdout.endswith(f"needs ReadWritePaths={out}\n")
+
+
 def test_one_process_at_a_time(configure: Configure, lake: Path, tmp_path: Path) -> None:
     config = configure(lake, out=daily("csv", folder(tmp_path / "out")))
     work = tmp_path / "state" / "deliver-work"
@@ -607,6 +696,7 @@ def test_one_process_at_a_time(configure: Configure, lake: Path, tmp_path: Path)
         ),
         ('[deliver.a.sftp]\nurl = "sftp://h/x"', "deliver.a.sftp.url: must be sftp://USER@HOST"),
         ('[deliver.a.bucket]\npath = "x"', "must be s3://BUCKET"),
+        ('folder = "o"\nwhat = "fleet"', "formats of a fleet are html and pdf: no csv"),
         ('folder = "o"\nsince = 1', "deliver.a.since: must be"),
         ('folder = "o"\nformat = "csv"', "deliver.a.format: is not a known key .did you mean"),
     ],

@@ -1,4 +1,4 @@
-"""``fieldgate report``: a mast's day, week or month as HTML or PDF. Needs the extra ``report``."""
+"""``fieldgate report``: a day, week or month of a mast, or of the fleet, as HTML or PDF; extra ``report``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 
 from cloud.command_line import OK
 from cloud.dashboard.report.figures import HELD, Period
+from cloud.dashboard.report.fleet import read_fleet, write_fleet_page
 from cloud.dashboard.report.page import read_report, write_page
 from cloud.errors import CloudError
 from cloud.lake.query import add_lake, named_lakes
@@ -50,14 +51,18 @@ def _nothing_else(url: str) -> dict[str, object]:
 def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     arguments.description = (
-        "A mast's day, week or month in the site's time, as one HTML file or a PDF. It says what is missing."
+        "A day, week or month in the site's time, as one HTML file or a PDF. It says what is missing."
     )
-    arguments.add_argument("--mast", required=True, metavar="M", help="the gateway's name")
+    arguments.add_argument("--mast", metavar="M", help="the gateway's name (default: a page of all masts)")
     period = arguments.add_mutually_exclusive_group(required=True)
     for unit, example in UNITS.items():
         period.add_argument(f"--{unit}", metavar=unit.upper(), help=f"such as {example}")
     arguments.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help=".html or .pdf (default MAST-PERIOD.html)"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=".html or .pdf (default MAST-PERIOD.html, fleet-PERIOD.html)",
     )
     add_lake(arguments)
     arguments.add_argument(
@@ -78,7 +83,9 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     period = Period.read(text)
     if period.unit != unit:
         raise CloudError(f"--{unit} {text} is no {unit}")
-    given: Path = options.output or Path(f"{options.mast}-{period}.html")
+    if options.mast is None and options.interval is not None:
+        raise CloudError("--interval is of a mast's report: --mast names it")
+    given: Path = options.output or Path(f"{options.mast or 'fleet'}-{period}.html")
     if given.suffix.lower() not in (".html", ".pdf"):
         raise CloudError(f"-o {given}: the file's name ends in .html or .pdf")
     if given.suffix.lower() == ".pdf":
@@ -86,8 +93,12 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
         require()
     reader = LakeReader(named_lakes(options), columns=HELD)
     reader.look()
-    report = read_report(reader, options.mast, period, now_ms=now_ms, interval_s=options.interval)
-    page = write_page(report, now_ms=now_ms, version=installed_version())
+    if options.mast is None:
+        fleet = read_fleet(reader, period, now_ms=now_ms)
+        page = write_fleet_page(fleet, now_ms=now_ms, version=installed_version())
+    else:
+        report = read_report(reader, options.mast, period, now_ms=now_ms, interval_s=options.interval)
+        page = write_page(report, now_ms=now_ms, version=installed_version())
     content = pdf_of(page) if given.suffix.lower() == ".pdf" else page.encode()
     try:
         with whole_files([given], force=True) as part:

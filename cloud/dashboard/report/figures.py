@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from cloud.errors import CloudError
-from cloud.lake.mast import Channel, Mast, records_in_force, utc_offset, within
+from cloud.lake.mast import Channel, Mast, newest_by, records_in_force, utc_offset, within
 from cloud.lake.numbers import IS_VALID, VECTOR_MEAN, View, diurnal, shear, weibull
 from cloud.lake.reader import MAST, STATISTICS, STEEPEST, Frame, LakeReader, Missing
 from cloud.lake.tables import IN_FORCE, WHOLE_MAST
@@ -147,6 +147,8 @@ def means_without_marks(reader: LakeReader, view: PeriodView) -> Frame:
     return Frame(("channel", "with_marked", "without", "intervals", "marked"), found)
 
 
+HALF_A_DAY_MS: Final = 14 * 3_600_000
+"""No place on Earth is further from UTC."""
 PERIOD_NAMES: Final = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
 """How periods are named of a day in them, as strftime has it."""
 
@@ -182,6 +184,16 @@ class Period:
     def around(day: date, unit: str) -> Period:
         """Reads the day, week or month that a day is in."""
         return Period.read(day.strftime(PERIOD_NAMES[unit]))
+
+    def in_time_of(self, sites: Sequence[dict[str, Any]]) -> Period:
+        """The same by the site's offset as it was then; of several masts' sites, by that which is there last.
+
+        ``sites`` are rows of ``read_sites``. A mast that came later counts only where there is no other.
+        """
+        until_ms = replace(self, offset_min=0).end_ms + HALF_A_DAY_MS
+        then = [row for row in sites if (row["valid_from_at"] or 0) < until_ms] or sites
+        offsets = (row["utc_offset_min"] or 0 for row in newest_by("gateway", then, until_ms).values())
+        return replace(self, offset_min=min(offsets, default=0))
 
     def __str__(self) -> str:
         return self.name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 Node = ET.Element | str | None
@@ -89,7 +90,16 @@ def percent(value: float | None, digits: int = 1) -> str:
     return number(100 - 0.1**digits, digits) if value < 1 and shown == number(100, digits) else shown
 
 
-def document(title: str, style: str, *body: Node) -> str:
+def tiles(values: Iterable[tuple[str, str, str]]) -> ET.Element:
+    """Numbers in large print, each with its name and more about it."""
+    return tag(
+        "div",
+        *(tag("div", tag("span", name), tag("b", value), tag("small", more)) for name, value, more in values),
+        class_="tiles",
+    )
+
+
+def document(title: str, *body: Node) -> str:
     """The whole file; nothing of it is elsewhere."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     html = tag(
@@ -100,7 +110,7 @@ def document(title: str, style: str, *body: Node) -> str:
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", title),
-            tag("style", style),
+            tag("style", _STYLE.read_text()),
         ),
         tag("body", *body),
         lang="en",
@@ -109,3 +119,4 @@ def document(title: str, style: str, *body: Node) -> str:
 
 
 _DOCTYPE: Final = "<!doctype html>\n"
+_STYLE: Final = Path(__file__).with_name("style.css")

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 from cloud.dashboard.report import drawings, figures
-from cloud.dashboard.report.figures import Period, PeriodView
-from cloud.dashboard.report.markup import document, number, percent, table, tag
+from cloud.dashboard.report.figures import HALF_A_DAY_MS, Period, PeriodView
+from cloud.dashboard.report.markup import document, number, percent, table, tag, tiles
 from cloud.errors import CloudError
 from cloud.lake.health import read_trends
 from cloud.lake.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site
@@ -51,6 +50,15 @@ class Report:
         """Calibration records that were in force in the period. Raises Missing, LakeError."""
         return figures.calibrations(self.reader, self.gateway, self.period)
 
+    @cached_property
+    def recovery(self) -> list[dict[str, Any]]:
+        """Each channel's recovery, of those too that were to measure and have nothing. Raises Missing."""
+        try:
+            others = {row["channel"] for row in self.records}
+        except Missing:
+            others = set()
+        return figures.recovery(self.view, others).dicts()
+
 
 def instruments(report: Report) -> Parts:
     """What measures, and the calibration in force."""
@@ -82,15 +90,11 @@ def instruments(report: Report) -> Parts:
 def recovery(report: Report) -> Parts:
     """Recovery of each channel, counted twice."""
     view = report.view
-    try:
-        others = {row["channel"] for row in report.records}
-    except Missing:
-        others = set()
     rows = [
         (row["channel"], f"{row['valid']:,}", percent(row["by_intervals"]), f"{row['samples']:,}",
          percent(row["by_samples"]), f"{row['suspect']:,}", f"{row['fail']:,}", f"{row['missing']:,}",
          f"{row['without_row']:,}")
-        for row in figures.recovery(view, others).dicts()
+        for row in report.recovery
     ]  # fmt: skip
     head = ("channel", "valid intervals", "% of due", "valid samples", "% of due", "suspect", "failed",
             "missing", "no row")  # fmt: skip
@@ -264,7 +268,7 @@ def flagged(report: Report) -> Parts:
         found = figures.flagged(report.reader, report.gateway, report.period, view.view.span.interval_s)
     except Missing as error:
         return [*parts, tag("p", str(error), class_="missing")]
-    counted = sum(row["suspect"] + row["fail"] for row in figures.recovery(view).dicts())
+    counted = sum(row["suspect"] + row["fail"] for row in report.recovery)
     if counted and not found.rows:
         return [*parts, tag("p", f"{counted:,} flagged readings were counted; the table readings has none of "
                             "them any more.", class_="missing")]  # fmt: skip
@@ -405,12 +409,9 @@ SECTIONS: Final[dict[str, Callable[[Report], Parts]]] = {
 """The sections in the report's order."""
 
 
-_STYLE: Final = Path(__file__).with_name("style.css")
 _TABLES: Final = (
     "statistics", "mast", "readings", "channels", "sites", "runs", "presence", "alerts", "cleaning",
 )  # fmt: skip
-_HALF_A_DAY_MS: Final = 14 * 3_600_000
-"""No place on Earth is further from UTC."""
 
 
 def read_report(
@@ -419,7 +420,7 @@ def read_report(
     """What the lake has of a mast's period in the site's time. Raises CloudError for an unknown mast."""
     missing: list[str] = []
     today = datetime.fromtimestamp(now_ms // 1000, UTC).date()
-    site = read_site(reader, gateway, asked.end_ms + _HALF_A_DAY_MS, missing)
+    site = read_site(reader, gateway, asked.end_ms + HALF_A_DAY_MS, missing)
     period = replace(asked, offset_min=int(site.get("utc_offset_min") or 0))
     try:
         mast = read_mast(reader, gateway, period.begin_ms, period.end_ms, most=MOST_CHANNELS)
@@ -461,7 +462,6 @@ def write_page(report: Report, *, now_ms: int, version: str) -> str:
     made = f"Made {report.period.local(now_ms)} {report.period.offset} by fieldgate {version}."
     return document(
         f"{name}, {report.period.title}",
-        _STYLE.read_text(),
         tag(
             "main",
             _head(report),
@@ -517,12 +517,12 @@ def _tiles(report: Report) -> ET.Element | None:
         return None
     view = report.held
     sums = summary(view.view).dicts()[0]
-    recovery = figures.recovery(view).dicts()
-    tiles: list[tuple[str, str, str]] = []
+    recovery = report.recovery
+    values: list[tuple[str, str, str]] = []
     cup = view.view.cup
     if cup is not None:
         found = next(row for row in figures.wind(view).dicts() if row["channel"] == cup.name)
-        tiles += [
+        values += [
             ("mean wind", f"{number(found['mean'])} m/s", cup.name),
             ("highest gust, 3 s", f"{number(found['gust'])} m/s", report.period.local(found["gust_at"])),
             ("power density", f"{number(found['power_density'], 0)} W/m²", cup.name),
@@ -530,21 +530,17 @@ def _tiles(report: Report) -> ET.Element | None:
             ("turbulence", f"{percent(found['turbulence'])} %", "mean above 3 m/s"),
         ]
     if sums["alpha"] is not None:
-        tiles.append(("shear", f"α {number(sums['alpha'], 3)}", "mean of intervals"))
+        values.append(("shear", f"α {number(sums['alpha'], 3)}", "mean of intervals"))
     if sums["density"] is not None:
-        tiles.append(("air density", f"{number(sums['density'], 3)} kg/m³", "mean"))
+        values.append(("air density", f"{number(sums['density'], 3)} kg/m³", "mean"))
     if recovery:
         valid, samples = (
             percent(sum(row[name] for row in recovery) / len(recovery))
             for name in ("by_intervals", "by_samples")
         )
-        tiles.append(("recovery, intervals", f"{valid} %", "mean of the channels"))
-        tiles.append(("recovery, samples", f"{samples} %", "mean of the channels"))
-    return tag(
-        "div",
-        *(tag("div", tag("span", name), tag("b", value), tag("small", more)) for name, value, more in tiles),
-        class_="tiles",
-    )
+        values.append(("recovery, intervals", f"{valid} %", "mean of the channels"))
+        values.append(("recovery, samples", f"{samples} %", "mean of the channels"))
+    return tiles(values)
 
 
 def _sources(reader: LakeReader) -> str:

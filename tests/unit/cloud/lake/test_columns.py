@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloud.lake import acknowledgements, cleaning
+from cloud.lake import acknowledgements, cleaning, documents
 from cloud.lake.tables import FILLED_BY, meanings
 from spark_jobs.platform import schemas
 from spark_jobs.platform.schemas import Table
@@ -22,7 +22,10 @@ def test_each_column_has_a_meaning(table: Table) -> None:
 
 
 def test_the_dictionary_has_the_lakes_tables_and_no_others() -> None:
-    written = {"cleaning": cleaning.SCHEMA, acknowledgements.TABLE: acknowledgements.SCHEMA}
+    written = {
+        "cleaning": cleaning.SCHEMA, acknowledgements.TABLE: acknowledgements.SCHEMA,
+        documents.TABLE: documents.SCHEMA,
+    }  # fmt: skip
     tables = {*written, *(table.name for table in TABLES)}
     assert {table for table, _ in meanings()} == tables == set(FILLED_BY)
     for table, schema in written.items():
