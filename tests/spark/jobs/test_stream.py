@@ -114,7 +114,8 @@ def test_closed_windows_are_appended_once_whatever_comes(spark: SparkSession, pl
     expected = windows(first + other + more, START_US + 2 * MINUTE_US)
     assert by_window(topic_rows(place)) == expected
     append_readings(spark, place, [reading(400, 1.0)])
-    run(spark, place, watermark="60s")
+    # Another watermark goes on.
+    run(spark, place, watermark="30s")
     expected = windows([*first, *other, *more], START_US + 5 * MINUTE_US)
     assert len(topic_rows(place)) == len(expected) == 5
     assert by_window(topic_rows(place)) == expected
