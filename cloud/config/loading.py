@@ -6,7 +6,9 @@ Kafka's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +22,7 @@ from cloud.toml_source import TomlSource
 class _Source(TomlSource):
     missing: ClassVar = "docs/examples/cloud.toml is one to begin with"
     empty: ClassVar = "docs/examples/cloud.toml is one to begin with"
+    named: ClassVar = "stream"
 
 
 def load(path: Path) -> CloudConfig:
@@ -68,6 +71,14 @@ def _read(path: Path) -> tuple[_Source, CloudConfig | None]:
         if lake.storage != StoreConfig() and not (lake.path or "s3://").startswith(("s3://", "s3a://")):
             why = f"has no effect: [{source.key(key)}] path is no s3a:// but {quote(lake.path)}"
             source.warn((*key, "storage"), why)
+    source.check_names(source.tables("stream"))
+    for position, stream in enumerate(config.streams):
+        stream.is_at(source.place(("stream", position, "sql")))
+        # What Python doesn't understand is a pattern of Java's.
+        with suppress(re.error):
+            if re.fullmatch(config.jobs.topic_pattern or "", stream.topic):
+                why = "matches topics of [jobs]: ingest would read it again; take another, as derived.wind"
+                source.error(("stream", position, "topic"), why)
     registry = config.schema_registry
     if registry.url is not None and registry.url.startswith("http:") and registry.password is not None:
         source.warn(("schema_registry", "url"), "sends the password in the clear: better https")

@@ -9,7 +9,7 @@ from ipaddress import ip_network
 from typing import Annotated, Final, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
 from cloud.config.kafka import KafkaConfig, named
 from cloud.config.secret import PathKey, SecretKey, UnreadableError
@@ -285,6 +285,40 @@ class DeliverConfig(Table):
         return self
 
 
+def _derived(topic: str) -> str:
+    if re.match(r"(mqtt|gateway|lake)\.", topic) is not None:
+        raise ValueError(
+            f"{topic} is among fieldgate's own (mqtt.*, gateway.*, lake.*): take another, as derived.wind"
+        )
+    return topic
+
+
+class StreamConfig(Table):
+    """``[[stream]]``: a query over readings as they come, whose rows the job ``stream`` appends to a topic.
+
+    ``watermark_s`` is how much older than the newest one a reading may be. ``begin`` counts where the query
+    has no checkpoint: with the next reading or with the table's first.
+    """
+
+    name: Annotated[str, _like(r"[a-z0-9][a-z0-9-]{0,39}", "small letters, digits, hyphens, as wind-1m")]
+    sql: Annotated[str, Field(min_length=1)]
+    topic: Annotated[
+        str, _like(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", "as derived.wind"), AfterValidator(_derived)
+    ]
+    watermark_s: Annotated[Duration, Field(le=86_400)] = named("watermark", default=120.0)
+    begin: Literal["latest", "earliest"] = "latest"
+    _where: str = PrivateAttr("[[stream]]")
+
+    @property
+    def where(self) -> str:
+        """The place of its SQL as problems have it: ``cloud.toml:7: stream["wind-1m"].sql``."""
+        return self._where
+
+    def is_at(self, where: str) -> None:
+        """Called by what loads it."""
+        self._where = where
+
+
 def _password(text: str) -> str:
     if re.fullmatch(r"scrypt:[A-Za-z0-9+/]{22}:[A-Za-z0-9+/]{43}", text) is None:
         raise ValueError("must be a hash: `fieldgate dashboard --hash-password` prints it")
@@ -374,4 +408,5 @@ class CloudConfig(Table):
     identity: IdentityConfig = IdentityConfig()
     notify: Mapping[str, TargetConfig] = Field(default_factory=dict)
     deliver: Mapping[str, DeliverConfig] = Field(default_factory=dict)
+    streams: list[StreamConfig] = Field(default_factory=list, validation_alias="stream")
     dashboard: DashboardConfig = DashboardConfig()

@@ -73,13 +73,15 @@ def gateway(topics: Iterable[str] = (), name: str = "", reads: Iterable[str] = (
     return _topics("WRITE", sent) | _topics("READ", read) | reading
 
 
-def job(topics: Iterable[str] = ()) -> frozenset[Permission]:
+def job(topics: Iterable[str] = (), derived: Iterable[str] = ()) -> frozenset[Permission]:
     """The jobs': they read all that gateways send, ``topics`` too; they write alerts, commands and tables.
+
+    ``derived`` are the topics that streams write to.
 
     What ``publish`` writes it may read, as each query may its topics.
     """
     read = (f"{READING_TOPIC_PREFIX}*", "gateway.*", _LAKE, *topics)
-    return _topics("READ", read) | _topics("WRITE", (ALERTS_TOPIC, COMMANDS_TOPIC, _LAKE))
+    return _topics("READ", read) | _topics("WRITE", (ALERTS_TOPIC, COMMANDS_TOPIC, _LAKE, *derived))
 
 
 def analyst(user: str, topics: Iterable[str] = ()) -> frozenset[Permission]:

@@ -132,6 +132,7 @@ def _add_gateway(gateway: argparse.ArgumentParser) -> None:
 
 
 def _provision_topics(arguments: argparse.Namespace, needs: Needs | None) -> int:
+    from cloud.config import load
     from cloud.kafka.provision import BROKER_DEFAULT, provision_topics
     from cloud.wire.quantities import NAME
     from cloud.wire.reading_records import reading_topic
@@ -153,6 +154,7 @@ def _provision_topics(arguments: argparse.Namespace, needs: Needs | None) -> int
             *of_config.topics,
             *of_config.downlinks,
             *(reading_topic(kafka.readings, name) for name in arguments.quantities),
+            *(stream.topic for stream in (load(arguments.cloud).streams if arguments.cloud else ())),
         },
         prefix=prefix or kafka.prefix,
         retention_s=arguments.retention,

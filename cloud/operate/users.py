@@ -260,9 +260,10 @@ def _open(config: CloudConfig, arguments: argparse.Namespace) -> Users:
 def _wanted(config: CloudConfig) -> dict[str, frozenset[Permission]]:
     """The permissions of each user, who may have several roles."""
     users, prefix = config.users, config.kafka.prefix
+    derived = [stream.topic for stream in config.streams]
     found = [(name, roles.operator()) for name in users.operators]
-    found += [(name, roles.job(users.topics)) for name in users.jobs]
-    found += [(name, roles.analyst(name, users.topics)) for name in users.analysts]
+    found += [(name, roles.job(users.topics, derived)) for name in users.jobs]
+    found += [(name, roles.analyst(name, (*users.topics, *derived))) for name in users.analysts]
     wanted: dict[str, frozenset[Permission]] = {}
     for name, permissions in found:
         wanted[name] = wanted.get(name, frozenset()) | within(prefix, permissions)

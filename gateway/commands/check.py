@@ -67,6 +67,8 @@ def _check_cloud(path: Path) -> tuple[dict[str, Any] | None, str, Sequence[Probl
         "lake": config.lake.path or "./lake",
     }
     good = f"good: Kafka at {config.kafka.servers} ({config.kafka.login.protocol}), lake {facts['lake']}"
+    if config.streams:
+        good += f"; `fieldgate jobs streams --cloud {path}` checks the SQL of [[stream]]"
     return facts, good, problems
 
 

@@ -24,7 +24,7 @@ from spark_jobs.platform.schemas import Table
 from spark_jobs.platform.session import small_batch_session
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table, table_changes
-from spark_jobs.sinks.kafka import produce_rows
+from spark_jobs.sinks.kafka import AS_JSON, produce_rows
 from spark_jobs.streaming.query import Job, Source
 
 log = logging.getLogger("fieldgate.jobs.publish")
@@ -33,8 +33,6 @@ TABLES: Final[tuple[Table, ...]] = tuple(getattr(schemas, name.upper()) for name
 _TRIGGERS: Final = 5
 """Polls the tables once in so many triggers, as ``mast`` does."""
 _MOST_FIELDS_BYTES: Final = 256 << 10
-_JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
-"""Microseconds, as the tables have them; every record has all columns."""
 
 
 class PublishJob(Job):
@@ -72,10 +70,10 @@ class PublishJob(Job):
 def _records(changes: DataFrame, table: Table, topic: str) -> DataFrame:
     """Changes of closed rows as records; the value of a row that has left is null."""
     closed = F.col("version") > 0 if "version" in table.schema.names else F.lit(True)
-    row = F.to_json(F.struct(*map(_plain, table.schema)), _JSON)
+    row = F.to_json(F.struct(*map(_plain, table.schema)), AS_JSON)
     return changes.where(closed & (F.col("_change_type") != "update_preimage")).select(
         F.lit(topic).alias("topic"),
-        F.to_json(F.struct(*table.key), _JSON).alias("key"),
+        F.to_json(F.struct(*table.key), AS_JSON).alias("key"),
         F.when(F.col("_change_type") != "delete", row).alias("value"),
         "gateway",
         "_commit_version",
@@ -88,4 +86,4 @@ def _plain(field: StructField) -> Column:
         is_short = F.octet_length("fields") <= _MOST_FIELDS_BYTES
         return F.when(is_short, F.col("fields")).otherwise("{}").alias("fields")
     is_nested = isinstance(field.dataType, ArrayType | MapType)
-    return F.to_json(field.name, _JSON).alias(field.name) if is_nested else F.col(field.name)
+    return F.to_json(field.name, AS_JSON).alias(field.name) if is_nested else F.col(field.name)

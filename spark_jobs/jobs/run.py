@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.platform.java import java_gateway, java_of
 from spark_jobs.platform.metrics import serving
-from spark_jobs.platform.registry import STREAMING, load
+from spark_jobs.platform.registry import load
 from spark_jobs.platform.session import running_session
 from spark_jobs.platform.settings import Settings
 from spark_jobs.streaming.query import BatchGate, Job, TopicsRecreatedError, start_query
@@ -35,23 +35,13 @@ _DEADLINE_S: Final = 30.0
 or 90 s (systemd), and a batch that is cut short is done again at the next start."""
 
 
-def _queries(settings: Settings) -> list[tuple[str, str]]:
-    """Each query of the jobs that were named: what it is called until it has a name, and its class.
-
-    The run records go before the readings where it runs ``once``: what they report as arrived is then among
-    these. Otherwise the readings start first: the other queries follow them.
-    """
-    order = 1 if settings.once else -1
-    return [(name, place) for name in settings.jobs for place in STREAMING[name].split()[::order]]
-
-
 def _make(place: str, spark: SparkSession, settings: Settings) -> Job:
     job: Job = load(place)(spark, settings)
     return job
 
 
-def _run_once(spark: SparkSession, settings: Settings, stopping: threading.Event) -> None:
-    for name, place in _queries(settings):
+def _run_once(spark: SparkSession, of_all: Settings, stopping: threading.Event) -> None:
+    for name, place, settings in of_all.queries():
         gate = BatchGate()
         job = _make(place, spark, settings)
         try:
@@ -140,8 +130,8 @@ def run(settings: Settings) -> None:
             _run_once(spark, settings, stop.requested)
         else:
             supervised = [
-                Supervised(name, spark, settings, partial(_make, place, spark, settings))
-                for name, place in _queries(settings)
+                Supervised(name, spark, each, partial(_make, place, spark, each))
+                for name, place, each in settings.queries()
             ]
             run_until_stopped(supervised, spark, stop.requested)
     stop.done.set()

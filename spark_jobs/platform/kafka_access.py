@@ -115,9 +115,8 @@ def _fails_with(future: Any, exception: str) -> bool:
 
 def _forbidden(topics: list[str]) -> str:
     named = ", ".join(topics[:_NAMED]) + (f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else "")
-    return (
-        f"Kafka forbids the jobs' user {named}: allow Describe and Read, of alerts, commands and lake.* Write"
-    )
+    writes = "of alerts, commands, lake.* and streams' topics Write"
+    return f"Kafka forbids the jobs' user {named}: allow Describe and Read, {writes}"
 
 
 def _causes(error: Py4JJavaError) -> list[str]:

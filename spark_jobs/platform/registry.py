@@ -13,14 +13,16 @@ STREAMING: Final = {
     "anomaly": "spark_jobs.jobs.anomaly:AnomalyJob",
     "alerts": "spark_jobs.jobs.alerts:AlertsJob",
     "publish": "spark_jobs.jobs.publish:PublishJob",
+    "stream": "spark_jobs.jobs.stream:StreamJob",
 }
 """``jobs run NAME…``: queries that follow the streams. ``--once`` runs them in this order.
 
-A job may be several queries, each a class, separated by spaces, in the order in which ``--once`` runs them.
+A job may be several queries, each a class, separated by spaces, in the order in which ``--once`` runs them;
+``stream`` is one for each ``[[stream]]`` of the config.
 """
 
-BY_NAME_ONLY: Final = ("publish",)
-"""Jobs that ``all`` doesn't include: not every fleet wants its tables in Kafka a second time."""
+BY_NAME_ONLY: Final = ("publish", "stream")
+"""Jobs that ``all`` doesn't include: not every fleet wants its tables in Kafka a second time, or streams."""
 
 COMMANDS: Final[dict[str, str]] = {
     "maintain": "spark_jobs.jobs.maintain",
@@ -28,6 +30,7 @@ COMMANDS: Final[dict[str, str]] = {
     "recalibrate": "spark_jobs.jobs.recalibrate",
     "replay": "spark_jobs.jobs.replay",
     "size": "spark_jobs.jobs.size",
+    "streams": "spark_jobs.jobs.stream",
     "train": "spark_jobs.jobs.train",
 }
 """``jobs NAME``: a module with ``DESCRIPTION``, ``add_arguments(parser)`` and ``main(options, settings)``.

@@ -21,7 +21,6 @@ from spark_jobs.platform import s3
 from spark_jobs.platform.errors import SettingsError
 from spark_jobs.platform.java import submitted_java
 from spark_jobs.platform.package import write_package
-from spark_jobs.platform.registry import STREAMING
 from spark_jobs.platform.settings import Settings
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
@@ -67,7 +66,7 @@ def _slots(settings: Settings) -> str:
     A task that waits for Kafka holds its slot for up to three minutes; with N slots for all queries those
     that follow tables would wait with it (measured: statistics stood still for the whole of an outage).
     """
-    queries = sum(len(STREAMING[name].split()) for name in settings.jobs)
+    queries = len(settings.queries())
     if queries < 2 or not re.fullmatch(r"local\[\d+\]", settings.master):
         return settings.master
     return f"local[{_cores(settings.master) * queries}]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,7 +21,7 @@ from spark_jobs.platform.registry import BY_NAME_ONLY, COMMANDS, STREAMING, load
 
 if TYPE_CHECKING:
     from cloud.config import CloudConfig, KafkaConfig, RegistryConfig, StoreConfig
-    from cloud.config.model import IdentityConfig
+    from cloud.config.model import IdentityConfig, StreamConfig
 
 JOB_NAMES: Final = tuple(STREAMING)
 """In the order data flows, which is the order ``--once`` runs them in."""
@@ -41,7 +41,7 @@ class Settings:
     computations of open intervals, 0 for none; ``max_records`` bounds one batch;
     ``metrics`` is the HOST:PORT of the Prometheus endpoint; ``quarantine_cap`` bounds the rows of one gateway
     in one hour of Kafka's time; ``kafka`` is how to log in, ``store`` the object store of the lake,
-    ``identity`` has the master key, ``registry`` what has the schemas;
+    ``identity`` has the master key, ``registry`` what has the schemas, ``streams`` the queries of ``stream``;
     ``silent_after_s`` is how long a channel may go without a reading, where five
     periods are not longer; ``rules`` is the file of ``alerts``, None for the packaged one; ``shard`` is which
     of how many processes of ``alerts`` this is.
@@ -77,6 +77,7 @@ class Settings:
     store: StoreConfig | None = None
     identity: IdentityConfig | None = None
     registry: RegistryConfig | None = None
+    streams: tuple[StreamConfig, ...] = ()
 
     @property
     def prefix(self) -> str:
@@ -87,6 +88,22 @@ class Settings:
     def models(self) -> str:
         """Where trained models are."""
         return self.model_dir or f"{self.lake.rstrip('/')}-models"
+
+    def queries(self) -> list[tuple[str, str, Settings]]:
+        """Each query of the jobs: its job, its class in the registry, and its settings.
+
+        The run records go before the readings where it runs ``once``: what they report as arrived is then
+        among these. Otherwise the readings start first: the other queries follow them. A query of ``stream``
+        has settings with its own stream alone.
+        """
+        order = 1 if self.once else -1
+        own = {"stream": [replace(self, streams=(each,)) for each in self.streams]}
+        return [
+            (name, place, settings)
+            for name in self.jobs
+            for place in STREAMING[name].split()[::order]
+            for settings in own.get(name, [self])
+        ]
 
     def kafka_properties(self) -> dict[str, str]:
         """Properties of Java's Kafka clients; secrets are read now. Raises CloudError."""
@@ -208,7 +225,12 @@ def _run_parser() -> argparse.ArgumentParser:
     about = "Runs jobs until SIGTERM, or until nothing is left."
     parser = argparse.ArgumentParser(prog="fieldgate jobs run", description=about)
     add = parser.add_argument
-    add("jobs", nargs="+", metavar="NAME", help=f"{', '.join(JOB_NAMES)} or all (but for publish)")
+    add(
+        "jobs",
+        nargs="+",
+        metavar="NAME",
+        help=f"{', '.join(JOB_NAMES)} or all (but for {', '.join(BY_NAME_ONLY)})",
+    )
     _add_common(parser)
     more = "rows of quarantine per gateway and hour; more are counted, not stored"
     opened = "between computations of the statistics of open intervals; 0: none (default: 60s)"
@@ -236,7 +258,7 @@ def _of_file(config: CloudConfig) -> dict[str, Any]:
     """Settings that a file has; ``[jobs]`` has their names."""
     lake, jobs = config.lake, config.jobs.model_dump(exclude={"conf"})
     places = {"lake": lake.path, "checkpoints": lake.checkpoints, "model_dir": lake.models}
-    found = {**jobs, **places, "bootstrap_servers": config.kafka.servers}
+    found = {**jobs, **places, "bootstrap_servers": config.kafka.servers, "streams": tuple(config.streams)}
     if jobs["rules"] is not None:
         found["rules"] = _rules(jobs["rules"])
     sections = {
@@ -280,6 +302,10 @@ def parse_run(argv: Sequence[str]) -> Settings:
     if unknown:
         raise SettingsError(f"no job is named {unknown[0]!r}; there are {', '.join(JOB_NAMES)} and all")
     settings = _settings(options, tuple(name for name in JOB_NAMES if name in names))
+    if "stream" in settings.jobs and not settings.streams:
+        raise SettingsError(
+            "job stream: the cloud's config has no [[stream]] (docs/connect.md); --cloud names it"
+        )
     if settings.shard != (1, 1) and settings.jobs != ("alerts",):
         raise SettingsError("--shard is of alerts: run it in a process of its own")
     if settings.max_records < 1:

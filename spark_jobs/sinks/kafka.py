@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import DataFrame
 
 from spark_jobs.platform.settings import Settings
+
+AS_JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
+"""How a record's value is written: microseconds, as the tables have them; every record has all columns."""
 
 
 def produce_rows(rows: DataFrame, settings: Settings) -> None:

@@ -96,6 +96,8 @@ def test_a_command_of_a_page_is_one(
         return
     monkeypatch.chdir(tmp_path)
     shutil.copy(PROJECT / "spark_jobs" / "alerting" / "default_rules.toml", "rules.toml")
+    (streams,) = blocks("docs/connect.md", "toml")
+    Path("cloud.toml").write_text(streams.text, encoding="utf-8")
     try:
         parse_run(arguments[1:]) if arguments[0] == "run" else parse_command(arguments[0], arguments[1:])
     except SettingsError as error:

@@ -22,8 +22,8 @@ from cloud.wire.reading_records import OLDEST_TIME_US, Reading, encode_reading, 
 from cloud.wire.run_records import RunRecord
 from cloud.wire.site_records import SiteRecord, encode_site
 from cloud.wire.status_records import StatusRecord, encode_status
-from spark_jobs.platform.registry import STREAMING, load
-from spark_jobs.platform.settings import Settings
+from spark_jobs.platform.registry import load
+from spark_jobs.platform.settings import JOB_NAMES, Settings
 from tests.spark.jobs.test_records_job import Topics
 from tests.spark.records import START_US, reading, rows_of
 from tests.spark.running import run_to_end
@@ -155,9 +155,8 @@ def test_no_sequence_of_valid_records_ends_a_query(
         sent += [("status", each.gateway.encode(), encode_status(each), []) for each in statuses]
         chance.shuffle(sent)
         topics.produce(*sent)
-        for places in STREAMING.values():
-            for place in places.split():
-                run_to_end(settings, load(place)(spark, settings))
+        for _, place, given in replace(settings, jobs=JOB_NAMES).queries():
+            run_to_end(given, load(place)(spark, given))
     # Another record under the same ``cal`` is refused; nothing else is.
     assert {row["reason"] for row in rows_of(settings, "quarantine")} <= {"CAL_CHANGED"}
     healthy = [row for row in rows_of(settings, "statistics") if row["gateway"] == HEALTHY]

@@ -135,7 +135,7 @@ def test_the_others_start_after_the_first_ones_first_batch(spark: SparkSession, 
 def test_run_records_go_first_only_where_all_is_read_once(settings: Settings) -> None:
     def classes(**changes: Any) -> list[str]:
         changed = replace(settings, jobs=("ingest", "statistics"), **changes)
-        return [place.rpartition(":")[2] for _, place in run_module._queries(changed)]
+        return [place.rpartition(":")[2] for _, place, _ in changed.queries()]
 
     assert classes() == ["IngestJob", "RecordsJob", "StatisticsJob"]
     assert classes(once=True) == ["RecordsJob", "IngestJob", "StatisticsJob"]

@@ -20,8 +20,8 @@ ERRORS = "Caused by: org.apache.kafka.common.errors."
     ("cause", "refusal"),
     [
         ("TopicAuthorizationException: Not authorized to access topics: [mqtt.co2, mqtt.raw]",
-         "Kafka forbids the jobs' user mqtt.co2, mqtt.raw: allow Describe and Read, of alerts, commands "
-         "and lake.* Write"),
+         "Kafka forbids the jobs' user mqtt.co2, mqtt.raw: allow Describe and Read, of alerts, commands, "
+         "lake.* and streams' topics Write"),
         ("TimeoutException: Topic north.lake.mast not present in metadata after 60000 ms.",
          "Kafka has no topic north.lake.mast: fieldgate provision topics makes it"),
         ("SaslAuthenticationException: Authentication failed",

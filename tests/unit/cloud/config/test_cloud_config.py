@@ -281,3 +281,52 @@ def test_where_tiles_are(tmp_path: Path, tiles: str, problem: str | None) -> Non
     else:
         (found,) = problems(tmp_path, text)
         assert found.startswith(f"2: dashboard.tiles: {problem}")
+
+
+STREAM = """
+[[stream]]
+name = "wind-1m"
+sql = "SELECT 1"
+topic = "derived.wind"
+"""
+
+
+def test_streams_have_defaults_and_their_place(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, f'[lake]\npath = "lake"\n{STREAM}{STREAM.replace("wind-1m", "w2")}watermark = "10s"\n'
+    )
+    first, second = load(path).streams
+    assert (first.name, first.topic, first.watermark_s, first.begin) == (
+        "wind-1m", "derived.wind", 120.0, "latest",
+    )  # fmt: skip
+    assert (first.where, second.where) == (f'{path}:6: stream["wind-1m"].sql', f'{path}:11: stream["w2"].sql')
+    assert second.watermark_s == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (STREAM + STREAM, '8: stream[2].name: "wind-1m" is a second stream\'s name (the first: line 3): '
+         "give each its own"),
+        (STREAM.replace("derived.wind", "lake.wind"), '5: stream["wind-1m"].topic: lake.wind is among '
+         "fieldgate's own (mqtt.*, gateway.*, lake.*): take another, as derived.wind"),
+        (STREAM.replace("derived.wind", "mqtt.wind_speed"), '5: stream["wind-1m"].topic: mqtt.wind_speed is '
+         "among fieldgate's own (mqtt.*, gateway.*, lake.*): take another, as derived.wind"),
+        (STREAM.replace("derived.wind", "a b"), '5: stream["wind-1m"].topic: must be as derived.wind, not '
+         "'a b'"),
+        (STREAM.replace("wind-1m", "Wind"), '3: stream["Wind"].name: must be small letters, digits, '
+         "hyphens, as wind-1m, not 'Wind'"),
+        (STREAM + "[jobs]\ntopics = 'plant.+|derived.*'\n", '5: stream["wind-1m"].topic: matches topics of '
+         "[jobs]: ingest would read it again; take another, as derived.wind"),
+        (STREAM.replace("[[stream]]", "[stream]"), "2: stream: must be [[stream]], with two brackets on each "
+         "side: there may be several"),
+        (STREAM + "window = 3\n", '6: stream["wind-1m"].window: is not a known key; there are name, sql, '
+         "topic, watermark, begin"),
+    ],
+)  # fmt: skip
+def test_a_wrong_stream_is_refused_with_line_and_remedy(tmp_path: Path, text: str, problem: str) -> None:
+    assert problems(tmp_path, text) == [problem]
+
+
+def test_java_alone_understands_some_patterns_of_topics(tmp_path: Path) -> None:
+    assert problems(tmp_path, STREAM + "[jobs]\ntopics = '\\p{Lower}+'\n") == []

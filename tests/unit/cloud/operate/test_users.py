@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cloud.config import load
 from cloud.errors import CloudError
-from cloud.operate.users import Difference, Users
+from cloud.kafka.roles import Permission
+from cloud.operate.users import Difference, Users, _wanted
 from gateway.cli import main
 
 
@@ -43,3 +45,14 @@ def test_a_gateways_file_stays(answerless: list[str], capsys: pytest.CaptureFixt
 def test_an_operators_is_shown(answerless: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["provision", "users", "--rotate", "olga", "--cloud", "cloud.toml"]) == 1
     assert re.search(rf"^olga {answerless[0]}$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_jobs_write_the_topics_of_streams_and_analysts_read_them(tmp_path: Path) -> None:
+    path = tmp_path / "cloud.toml"
+    users = '[kafka]\nprefix = "acme."\n[users]\noperators = ["olga"]\njobs = ["jobs"]\nanalysts = ["anna"]\n'
+    path.write_text(users)
+    before = _wanted(load(path))
+    path.write_text(f'{users}[[stream]]\nname = "w"\nsql = "SELECT 1"\ntopic = "derived.w"\n')
+    more = {user: given - before[user] for user, given in _wanted(load(path)).items()}
+    write, read = (Permission("topic", "acme.derived.w", each) for each in ("WRITE", "READ"))
+    assert more == {"olga": frozenset(), "jobs": {write}, "anna": {read}}

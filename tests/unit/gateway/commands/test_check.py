@@ -66,7 +66,12 @@ def test_the_clouds_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     path = tmp_path / "cloud.toml"
     path.write_text('[kafka]\nbootstrap_servers = "kafka:9092"\n[lake]\npath = "/srv/lake"\n')
     assert cli.main(["check", "--cloud", str(path)]) == 0
-    assert capsys.readouterr().out == "good: Kafka at kafka:9092 (PLAINTEXT), lake /srv/lake\n"
+    good = "good: Kafka at kafka:9092 (PLAINTEXT), lake /srv/lake"
+    assert capsys.readouterr().out == f"{good}\n"
+    path.write_text(f'{path.read_text()}[[stream]]\nname = "w"\nsql = "SELECT 1"\ntopic = "derived.w"\n')
+    assert cli.main(["check", "--cloud", str(path)]) == 0
+    more = f"; `fieldgate jobs streams --cloud {path}` checks the SQL of [[stream]]"
+    assert capsys.readouterr().out == f"{good}{more}\n"
     path.write_text("[lake]\npth = 1\n")
     assert cli.main(["check", "--cloud", str(path)]) == 1
     assert capsys.readouterr().out == (
