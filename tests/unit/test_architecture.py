@@ -18,7 +18,7 @@ MOST_LINES_OF_A_ROOM = {
     "gateway": 27_480,
     "drivers": 8_250,
     "buffer": 2_150,
-    "cloud": 23_217,
+    "cloud": 23_273,
     "spark_jobs": 13_431,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
