@@ -4,6 +4,7 @@
 login of its own: who reaches the ports may read and write all that this program may.
 """
 
+import contextlib
 import signal
 import sys
 import tempfile
@@ -19,8 +20,12 @@ options = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # Where a CREATE TABLE of a client's would go.
+    # Where a CREATE TABLE of a client's would go, and the Thrift server's log of its own metastore.
+    "spark.driver.extraJavaOptions": f"-Dderby.system.home={tempfile.gettempdir()}",
     "spark.sql.warehouse.dir": Path(tempfile.gettempdir(), "spark-warehouse").as_uri(),
+    # Spark's and Delta's own choices, 200 and 50 tasks, are for larger machines.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -34,4 +39,5 @@ for log in sorted(lake.glob("[!_.]*/_delta_log")):
 thrift = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
 thrift.startWithSparkSession(spark._jsparkSession, False)
 print("jdbc:hive2://127.0.0.1:10000 and sc://127.0.0.1:15002; Ctrl-C stops", flush=True)
-signal.pause()
+with contextlib.suppress(KeyboardInterrupt):
+    signal.pause()
