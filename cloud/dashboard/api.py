@@ -88,7 +88,7 @@ _PARAMETERS: Final[dict[str, tuple[Any, Any, str]]] = {
     "interval": (Annotated[int, Field(ge=1, le=86_400)] | None, None, "a length in seconds, such as 600"),
     "cleaned": (bool, False, "without the times that the cleaning log marks"),
     "shape": (Literal["long", "wide"], "long", "wide: a row for each interval, columns CHANNEL_FIGURE of the "
-     "figures that columns names; interval is 600 where it isn't given"),
+     "figures that columns names, of 10 minutes or else the shortest where interval isn't given"),
 }  # fmt: skip
 """Type, default and meaning of each."""
 _PAGE: Final = ("format", "mast", "columns", "limit", "cursor")
@@ -239,11 +239,13 @@ class Tables:
         masts = [each["gateway"] for each in self._audience.fleet(user).read().masts]
         if (mast := query.given["mast"]) not in masts:
             raise _unknown("mast", mast, masts)
-        if "channel" in query.given:
-            others = {name: value for name, value in query.given.items() if name != "channel"}
-            there = self._pages.channels(replace(query, given=others), cursor)
-            for name in set(query.given["channel"]).difference(there) if there else ():
-                raise _unknown("channel", name, there)
+        for parameter, column in (("channel", "channel"), ("interval", "interval_s")):
+            others = dict(query.given)
+            if (given := others.pop(parameter, None)) is None:
+                continue
+            there = self._pages.there(replace(query, given=others), cursor, column)
+            for each in {*(given if isinstance(given, list) else [given])}.difference(there) if there else ():
+                raise _unknown(parameter, each, there)
 
 
 def _query(name: str, asked: Any, reader: LakeReader) -> tuple[paging.Query, Cursor, str]:
@@ -252,7 +254,7 @@ def _query(name: str, asked: Any, reader: LakeReader) -> tuple[paging.Query, Cur
     given |= {"begin": getattr(asked, "from_", None), "end": getattr(asked, "to", None)}
     columns = tuple(dict.fromkeys(asked.columns))
     if getattr(asked, "shape", "") == "wide":
-        columns, given["interval"] = columns or ("avg", "sd", "min", "max"), given["interval"] or 600
+        columns = columns or ("avg", "sd", "min", "max")
     chosen = {each: value for each, value in given.items() if value not in (None, [])}
     query = paging.Query(SOURCES[name], reader.gateways, chosen, columns, getattr(asked, "cleaned", False))
     if asked.mast is not None and not reader.shows(asked.mast):
@@ -282,10 +284,12 @@ def _tables(query: paging.Query, reader: LakeReader) -> list[str]:
     return [f"{lake}/{name}" for name in names for lake in sorted(reader.lakes)]
 
 
-def _unknown(parameter: str, name: str, there: Sequence[str]) -> HTTPException:
+def _unknown(parameter: str, name: str | int, there: Sequence[str | int]) -> HTTPException:
     # The answer is the same for a mast that isn't there and one that the user may not see.
-    guess = nearest(name, there)
+    guess = nearest(str(name), map(str, there))
     remedy = f"Did you mean {guess}?" if guess else f"/api/v1/{parameter}s lists yours."
+    if parameter == "interval":
+        remedy = f"There are {', '.join(map(str, there))}."
     return _wrong(404, f"There is no {parameter} {name}.", remedy, parameter=parameter, value=name)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import socket
 import time
-from asyncio import open_connection, sleep, to_thread
+from asyncio import BaseTransport, open_connection, sleep, to_thread
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -16,6 +17,7 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import PlainTextResponse, Response
 from nicegui import Client, Event, app, context, ui
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from cloud.config import CloudConfig
 from cloud.dashboard.api import api_of
@@ -38,6 +40,8 @@ LOOK_EVERY_S: Final = 2.0
 """How often the tables' versions are looked at, for all pages together."""
 TICK_S: Final = 1.0
 """How often live values are shown anew."""
+TAKEN_WITHIN_S: Final = 30.0
+"""How long a client may take nothing of its answer."""
 CONNECT_WITHIN_S: Final = 20.0
 MOST_UNOPENED: Final = 8
 """Pages that no browser connects to within so long, or beyond so many, are given up: each holds some 3 MB."""
@@ -70,6 +74,19 @@ class Unopened:
                 client.delete()
             else:
                 self._pages.append((built_s, client))
+
+
+class CutOff(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """A connection that the kernel ends when its client takes nothing of an answer for ``TAKEN_WITHIN_S``.
+
+    Uvicorn would wait for ever: the client's answers are held, and count among its user's requests.
+    """
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Sets its limit."""
+        connection: socket.socket = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * TAKEN_WITHIN_S))
+        super().connection_made(transport)
 
 
 class SameSite:
@@ -292,5 +309,5 @@ def serve(
      tailwind=False,
            show_welcome_message=False, message_history_length=0, access_log=False,
            # Uvicorn would by itself believe whoever comes from this machine.
-           proxy_headers=bool(proxies), forwarded_allow_ips=proxies,
+           proxy_headers=bool(proxies), forwarded_allow_ips=proxies, http=CutOff,
            ssl_certfile=config.dashboard.certificate, ssl_keyfile=config.dashboard.key)  # fmt: skip

@@ -31,6 +31,7 @@ from cloud.lake.mast import (
     DAY_MS,
     FOREVER_MS,
     LONGEST_GAP,
+    USUAL_S,
     Mast,
     check_known,
     read_mast,
@@ -58,9 +59,6 @@ def places_of(output: Path, formats: Sequence[str], mast: str) -> dict[str, Path
     if output.exists() and not output.is_dir():
         raise CloudError(f"-o {output} is a file: several formats need a directory")
     return {each: output / f"{mast}{FORMATS[each]}" for each in formats}
-
-
-_USUAL_S = 600
 
 
 class _DataFile(Protocol):
@@ -192,7 +190,7 @@ def export_of(
     """A mast's whole export of a time; of 10 minutes, else the shortest, by default. Raises CloudError."""
     mast = _mast(reader, gateway, begin_ms, end_ms)
     _check_units(reader, gateway, begin_ms, end_ms)
-    length_s = length_s or (_USUAL_S if _USUAL_S in mast.intervals_s else mast.intervals_s[0])
+    length_s = length_s or (USUAL_S if USUAL_S in mast.intervals_s else mast.intervals_s[0])
     if length_s not in mast.intervals_s:
         there = ", ".join(f"{each}s" for each in mast.intervals_s)
         raise CloudError(f"no intervals of {length_s}s: the mast's statistics have intervals of {there}")

@@ -14,6 +14,8 @@ from cloud.lake.tables import FILED
 from cloud.wire.quantities import QUANTITIES
 
 DAY_MS: Final = 86_400_000
+USUAL_S: Final = 600
+"""The length of intervals that is meant where none is named, if a mast has some; else its shortest."""
 MOST_CHANNELS: Final = 200
 """The bound of a mast's channels on a page or in a report: whoever may publish for it can name thousands."""
 FOREVER_MS: Final = 100_000 * DAY_MS

@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from cloud.errors import CloudError
-from cloud.lake.mast import MOST_CHANNELS
+from cloud.lake.mast import MOST_CHANNELS, USUAL_S
 from cloud.lake.numbers import IS_COVERED
 from cloud.lake.reader import FIGURES, IS_WILD, Frame, of_gateways
 from cloud.lake.tables import LakeError, Lakes, LazyLakes, gone, quoted
@@ -34,6 +34,8 @@ _MEMORY: Final = "256MB"
 _IDLE: Final = 8
 """DuckDBs that stay open for the next page of a table at the same version."""
 _MOST_COLUMNS: Final = 1000
+_TRIED_DAYS: Final = 32
+"""Sources of which so many days are read at first have few rows a day."""
 _OF_A_KEY: Final = (duckdb.BinderException, duckdb.ConversionException, ValueError, OverflowError)
 """What a key that somebody made up leads to."""
 
@@ -65,7 +67,8 @@ class Source:
     """Rows of a table; no two have the same ``key``, by which they are ordered.
 
     ``time`` is the column that from and to bound. ``days``: so many are read at first, where ``date`` is the
-    day of ``time``. ``rows`` is SQL with places for view and condition; ``columns`` are its own, if any.
+    day of ``time``. ``rows`` is SQL with places for view, condition, and of several lakes the column
+    ``lake``; ``columns`` are its own, if any.
     """
 
     table: str
@@ -92,10 +95,10 @@ SOURCES: Final = {
     "events": Source("events", ("time", "gateway", "id"), "time"),
     "quality": Source(
         "statistics", _BY_DAY, "interval_start", 32,
-        f"SELECT {', '.join(_BY_DAY)}, any_value(quantity) AS quantity, count(*) AS intervals, "  # noqa: S608
+        f"SELECT {{lake}}{', '.join(_BY_DAY)}, any_value(quantity) AS quantity, count(*) AS intervals, "  # noqa: S608
         f"{', '.join(f'sum({each})::{kind} AS {each}' for each, kind in _COUNTS.items())}, "
         "least(1, sum(count) / nullif(sum(expected), 0)) AS recovery FROM {view} WHERE {where} "
-        f"GROUP BY {', '.join(_BY_DAY)}",
+        f"GROUP BY {{lake}}{', '.join(_BY_DAY)}",
         (*_BY_DAY, "quantity", "intervals", *_COUNTS, "recovery"),
     ),
 }  # fmt: skip
@@ -149,29 +152,34 @@ class Pages:
         """
         with self._opened(query, at) as lakes:
             view = lakes.connection.view(query.view).columns
-            columns = query.columns or query.source.columns or tuple(view)
-            for each in columns:
-                _check_column(each, query.source.columns or view)
             # Two lakes may have rows of one mast.
-            key = query.source.key + ("lake",) * ("lake" in view and not query.source.columns)
+            lake = ("lake",) * ("lake" in view and "names" not in query.given)
+            there = (*lake, *query.source.columns) if query.source.columns else tuple(view)
+            columns, key = query.columns or there, query.source.key + lake
+            for each in columns:
+                _check_column(each, there)
             _fill(query, lakes, at, key, columns, limit + 1)
             last = f"SELECT {_comparable(key)} FROM page LIMIT 2 OFFSET {limit - 1}"  # noqa: S608 - ours
             found = lakes.connection.execute(last).fetchall()
             rows = _save(lakes.connection, columns, limit, form, file)
         return rows, at._replace(after=found[0]) if len(found) > 1 else None
 
-    def channels(self, query: Query, at: Cursor) -> list[str]:
-        """The names of the channels that a query has rows of. Raises TooSlow, LakeError."""
+    def there(self, query: Query, at: Cursor, column: str) -> list[Any]:
+        """The values of a column that a query has rows of. Raises TooSlow, LakeError."""
         with self._opened(query, at) as lakes:
-            sql = f"SELECT DISTINCT channel FROM {query.view} WHERE {query.where} ORDER BY ALL"  # noqa: S608
-            return [name for (name,) in lakes.connection.execute(sql, dict(query.given)).fetchall()]
+            sql = f"SELECT DISTINCT {column} FROM {query.view} WHERE {query.where} ORDER BY ALL"  # noqa: S608
+            return [value for (value,) in lakes.connection.execute(sql, dict(query.given)).fetchall()]
 
     def wide(self, query: Query, at: Cursor) -> Query:
         """Statistics side by side: a row for each interval, a column CHANNEL_FIGURE for each of ``columns``.
 
-        An interval that is open, lacks half of its samples or has what can't be is null. Raises as ``write``.
+        An interval that is open, lacks half of its samples or has what can't be is null. Without a length
+        they are of 10 minutes, else the shortest. Raises as ``write``.
         """
-        channels = self.channels(query, at)
+        interval_s, channels, lakes = self._side_by_side(query, at)
+        if len(lakes) > 1:
+            why = f"the mast is in the lakes {', '.join(lakes)}, whose rows would be one"
+            raise Refused(why, "shape", "wide", "shape=long has the column lake.")
         for each in query.columns:
             _check_column(each, (*FIGURES, "count"))
         if len(channels) > min(MOST_CHANNELS, _MOST_COLUMNS // len(query.columns)):
@@ -197,7 +205,19 @@ class Pages:
             f"GROUP BY interval_start)) AS wide({titles})"
         )
         source = replace(query.source, key=("Timestamp",), days=32, rows=rows, columns=("Timestamp", *names))
-        return replace(query, source=source, columns=(), given={**query.given, "names": channels})
+        given = {**query.given, "interval": interval_s, "names": channels}
+        return replace(query, source=source, columns=(), given=given)
+
+    def _side_by_side(self, query: Query, at: Cursor) -> tuple[int, list[str], list[str]]:
+        """The intervals' length, and the channels and lakes that have them."""
+        with self._opened(query, at) as opened:
+            lake = "lake" if "lake" in opened.connection.view(query.view).columns else "NULL"
+            found = opened.connection.execute(
+                f"SELECT interval_s, list_sort(list(DISTINCT channel)), list_sort(list(DISTINCT {lake})) "  # noqa: S608
+                f"FROM {query.view} WHERE {query.where} GROUP BY interval_s "
+                f"ORDER BY interval_s <> {USUAL_S}, interval_s LIMIT 1", dict(query.given),
+            ).fetchone()  # fmt: skip
+        return found or (query.given.get("interval", USUAL_S), [], [])
 
     @contextmanager
     def _opened(self, query: Query, at: Cursor) -> Iterator[LazyLakes]:
@@ -289,19 +309,34 @@ def _fill(
     while rows > 0 and (into.startswith("CREATE") or begin < len(days)):
         part = days[begin : begin + size]
         within = f"date BETWEEN DATE '{part[0]}' AND DATE '{part[-1]}'" if part else str(not size).lower()
-        found = source.rows.format(view=query.view, where=f"{where} AND {within}")
-        if source.time and not source.columns:
-            # Sorting a day of readings would take more memory than a page may.
-            minute = f"epoch_us({source.time}) // 60000000"
-            (cut,) = lakes.connection.execute(
-                f"SELECT max(minute) FROM (SELECT minute, sum(n) OVER (ORDER BY minute) - n AS before FROM ("  # noqa: S608
-                f"SELECT {minute} AS minute, count(*) AS n FROM ({found}) WHERE {later} GROUP BY ALL"
-                f")) WHERE before < {rows}", values,
-            ).fetchall()[0]  # fmt: skip
-            found += f" AND {source.time} < make_timestamptz({60_000_000 * ((cut or 0) + 1)})"
-        sql = f"SELECT {shown} FROM ({found}) WHERE {later} ORDER BY {order} LIMIT {rows}"  # noqa: S608
-        rows -= lakes.connection.execute(f"{into} {sql}", values).fetchall()[0][0]
+        lake = "lake, " * ("lake" in key)
+        found = source.rows.format(view=query.view, where=f"{where} AND {within}", lake=lake)
+        # Sorting a day of readings would take more memory than a page may; statistics are tried whole.
+        may_cut = bool(source.time) and not source.columns
+        for is_cut in (False, True)[may_cut and source.days < _TRIED_DAYS :]:
+            if is_cut:
+                found += _cut(lakes.connection, found, later, source.time, rows, values)
+            sql = f"SELECT {shown} FROM ({found}) WHERE {later} ORDER BY {order} LIMIT {rows}"  # noqa: S608
+            try:
+                rows -= lakes.connection.execute(f"{into} {sql}", values).fetchall()[0][0]
+                break
+            except duckdb.OutOfMemoryException:
+                if is_cut or not may_cut:
+                    raise
         into, begin, size = "INSERT INTO page", begin + size, 4 * size
+
+
+def _cut(
+    connection: duckdb.DuckDBPyConnection, found: str, later: str, time: str, rows: int, values: Any
+) -> str:  # fmt: skip
+    """SQL: the condition of the first minutes, that have so many rows."""
+    minute = f"epoch_us({time}) // 60000000"
+    (cut,) = connection.execute(
+        "SELECT max(minute) FROM (SELECT minute, sum(n) OVER (ORDER BY minute) - n AS before FROM ("  # noqa: S608
+        f"SELECT {minute} AS minute, count(*) AS n FROM ({found}) WHERE {later} GROUP BY ALL"
+        f")) WHERE before < {rows}", values,
+    ).fetchall()[0]  # fmt: skip
+    return f" AND {time} < make_timestamptz({60_000_000 * ((cut or 0) + 1)})"
 
 
 def save_frame(frame: Frame, form: Form, file: Path) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +16,18 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from cloud.exports import fieldgate
 from gateway.status import metrics
 from spark_jobs.jobs.publish import TABLES
 from spark_jobs.platform.metrics import REGISTRY
 from spark_jobs.platform.schemas import Table
 from tests.support import connect_examples, grafana_examples
+from tests.support.fleet_lake import write_fleet
 from tests.support.grafana_examples import DASHBOARDS, POSTGRES, PROMETHEUS
 from tests.support.postgres import SCHEMA, Postgres, running_postgres
 from tests.support.status import channel, status
 
+ROOT = Path(__file__).parents[2]
 _TYPES = {
     "string": "text", "integer": "integer", "long": "bigint", "double": "double precision",
     "boolean": "boolean", "timestamp": "timestamp with time zone", "date": "date",
@@ -125,6 +132,29 @@ def test_only_a_newer_row_replaces_one(postgres: Postgres) -> None:
     give(postgres, "statistics", row | {"version": 1, "updated_at": "2026-06-01T00:00:00Z"})
     assert postgres.rows(one) == [{"version": 1}]
     postgres.run("-c", "DELETE FROM statistics WHERE gateway = 'm'")
+
+
+def test_the_pages_copy_is_the_lakes_table(postgres: Postgres, tmp_path: Path) -> None:
+    write_fleet(tmp_path / "lake", 1, 1, end=datetime(2026, 5, 30, tzinfo=UTC))
+    page = (ROOT / "docs" / "connect.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"^```sh\n(createdb.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    given = commands.replace(".venv/bin/fieldgate", f"{sys.executable} -m gateway.cli")
+    given = given.replace("docs/examples", f"{ROOT}/docs/examples")
+    again = given.splitlines()[-1]
+    environment = {**os.environ, **postgres.environment, "PYTHONPATH": str(ROOT)}
+    means = "SELECT channel, avg(avg), count(*) FROM statistics GROUP BY channel ORDER BY channel"
+    ask = f"psql -d fieldgate -XqAt -F ' ' -c '{means}'"
+    done = subprocess.run(
+        ("bash", "-e", "-o", "pipefail", "-c", f"exec 3>&1 >/dev/null\n{given}{again}\n{ask} >&3"),
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected = fieldgate.open(tmp_path / "lake").sql(means).to_pandas()
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [(name, int(count)) for name, _, count in rows] == [
+        (channel, count) for channel, _, count in expected.itertuples(index=False)
+    ]
+    assert [float(mean) for _, mean, _ in rows] == pytest.approx(expected.iloc[:, 1].tolist())
 
 
 @pytest.mark.parametrize(

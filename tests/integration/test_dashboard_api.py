@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -206,6 +207,7 @@ def test_pages_follow_the_link_while_others_append_and_what_is_unchanged_is_304(
         (f"{STATISTICS}&cursor=WyJhIiwge30sIFtdXQ==", 400, "cursor", "Link"),
         (f"{STATISTICS}&cursor=%00", 400, "cursor", "Link"),
         (f"{STATISTICS}&shape=wide&columns=avg,n_good", 400, "columns", "gust"),
+        (f"{STATISTICS}&shape=wide&interval=3600", 404, "interval", "There are 600."),
         ("/statistics?mast=mast-02'%20OR%20''='", 404, "mast", "/api/v1/masts"),
         ("/statistics?mast=..%2F..%2Fetc%2Fpasswd", 404, "mast", "/api/v1/masts"),
         ("/statistics?mast=*", 404, "mast", "/api/v1/masts"),
@@ -263,6 +265,32 @@ def test_fifty_clients_at_once_and_one_of_too_many_is_told_when_to_return(
             next(answer.iter_raw())
     eventually(lambda: [each for each in server.open_files() if "fieldgate-api-" in each.path], until=lambda
                found: not found)  # fmt: skip
+
+
+def test_a_client_that_reads_nothing_is_cut_off(
+    place: Path, port: int, annas: str, api: Api, full: bool
+) -> None:
+    if not full:
+        pytest.skip("only with --full: it waits for 30 s; tests/unit/cloud/dashboard/test_cut_off.py")
+    server = next(each for each in psutil.Process().children() if f"127.0.0.1:{port}" in each.cmdline())
+    # Two days are no more than the kernel takes.
+    write_fleet(place / "lake", 3, 12, end=END - timedelta(days=3))
+    asked = f"{STATISTICS}&limit=100000&columns=version"
+    eventually(lambda: len(api(annas).get(asked).json()), 20, until=lambda count: count > 20_000)
+    begun = time.monotonic()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall(f"GET /api/v1{STATISTICS}&limit=100000 HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+                       f"Authorization: Bearer {annas}\r\n\r\n".encode())  # fmt: skip
+        mine = client.getsockname()
+
+        def is_served() -> bool:
+            return any(each.raddr == mine for each in server.net_connections("tcp"))
+
+        eventually(is_served, 20)
+        eventually(is_served, 60, until=lambda served: not served)
+    assert time.monotonic() - begun > 25
 
 
 def test_openapi_says_what_there_is_and_nothing_comes_from_elsewhere(annas: str, api: Api) -> None:

@@ -34,6 +34,11 @@ class Postgres:
             *("-h", str(place), "-p", str(port), "-U", "fieldgate", "-d", "postgres"),
         ]  # fmt: skip
         self.port = port
+        self.environment = {
+            "PGHOST": str(place), "PGPORT": str(port), "PGUSER": "fieldgate",
+            "PATH": f"{binaries}:{os.environ['PATH']}",
+        }  # fmt: skip
+        """What psql's own commands find it by."""
 
     def run(self, *arguments: str, given: str = "") -> str:
         """What psql prints; it fails where a statement does."""

@@ -18,7 +18,7 @@ MOST_LINES_OF_A_ROOM = {
     "gateway": 27_490,
     "drivers": 8_250,
     "buffer": 2_150,
-    "cloud": 24_500,
+    "cloud": 24_600,
     "spark_jobs": 13_600,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""

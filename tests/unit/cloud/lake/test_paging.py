@@ -162,6 +162,22 @@ def test_statistics_side_by_side_leave_out_what_does_not_count(lake: Path, tmp_p
         pages.wide(replace(asked, columns=("avg",)), first(lake, "statistics"))
 
 
+def test_side_by_side_without_ten_minutes_are_the_shortest_intervals(lake: Path, tmp_path: Path) -> None:
+    pages, asked = pages_of(lake), replace(query("statistics"), columns=("avg",))
+
+    def times() -> int:
+        at = first(lake, "statistics")
+        pages.write(pages.wide(asked, at), at, 1000, "csv", tmp_path / "page")
+        return len(pd.read_csv(tmp_path / "page"))
+
+    table = DeltaTable(str(lake / "statistics"))
+    mine, early = "gateway = 'mast-01'", "interval_start < '2026-11-20T00:00:00Z'"
+    table.update(updates={"interval_s": "60"}, predicate=f"{mine} AND {early}")
+    assert times() == 288 - 72
+    table.update(updates={"interval_s": "3600"}, predicate=f"{mine} AND interval_s = 600")
+    assert times() == 72
+
+
 def test_marked_times_are_left_out_as_they_were_at_the_first_page(lake: Path, tmp_path: Path) -> None:
     here: Lakes = {"lake": (str(lake), None)}
 
@@ -206,6 +222,20 @@ def test_several_lakes_are_one_table(lake: Path, tmp_path: Path) -> None:
     every = pd.concat(rows(Pages(lakes, 20.0), query("readings"), at, 777, tmp_path / "page"))
     assert len(every) == 4800
     assert not every.duplicated(["lake", "channel", "run", "seq"]).any()
+    seen = reader_of(lake).seen["lake/statistics"]
+    at = Cursor({"eu/statistics": seen, "us/statistics": seen})
+    quality = pd.concat(rows(Pages(lakes, 20.0), query("quality"), at, 5, tmp_path / "page"))
+    (alone,) = rows(lake, query("quality"), first(lake, "statistics"), 50, tmp_path / "page")
+    for _, found in quality.groupby("lake"):
+        assert found.drop(columns="lake").reset_index(drop=True).equals(alone)
+    assert quality["lake"].value_counts().to_dict() == {"eu": 36, "us": 36}
+    with pytest.raises(Refused, match="in the lakes eu, us"):
+        Pages(lakes, 20.0).wide(replace(query("statistics"), columns=("avg",)), at)
+    DeltaTable(str(tmp_path / "us" / "statistics")).delete("gateway = 'mast-01'")
+    at = Cursor({"eu/statistics": seen, "us/statistics": seen + 1})
+    only = Pages(lakes, 20.0)
+    wide = only.wide(replace(query("statistics"), columns=("avg",)), at)
+    assert only.write(wide, at, 1000, "csv", tmp_path / "page")[0] == 288
 
 
 def test_a_page_is_bounded_in_time_and_memory_and_the_next_one_is_made(lake: Path, tmp_path: Path) -> None:
@@ -249,3 +279,22 @@ def test_a_day_of_readings_need_not_fit_into_memory(tmp_path: Path, monkeypatch:
     uncut = replace(SOURCES["readings"], columns=tuple(schemas.READINGS.schema.names))
     with pytest.raises(Refused, match="more than 32MB"):
         pages.write(replace(query("readings"), source=uncut), at, 6000, "parquet", tmp_path / "page")
+
+
+def test_statistics_by_the_minute_need_not_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 150_000
+    times = np.datetime64("2026-11-20T00:00", "us") + np.arange(n) // 60 * np.timedelta64(60, "s")
+    write(tmp_path / "lake", schemas.STATISTICS, {
+        "gateway": ["mast-01"] * n, "channel": [f"cup-{at % 60}.wind_speed" for at in range(n)],
+        "interval_s": [60] * n, "interval_start": times, "avg": np.arange(n) / 4,
+        "quantity": [f"{at:0100}" for at in range(n)], "date": times.astype("datetime64[D]"),
+    })  # fmt: skip
+    monkeypatch.setattr("cloud.lake.paging._MEMORY", "32MB")
+    at, pages = first(tmp_path / "lake", "statistics"), pages_of(tmp_path / "lake")
+    count, following = pages.write(query("statistics"), at, 6000, "parquet", tmp_path / "page")
+    assert count == 6000
+    assert following is not None
+    assert following.after[0] == 1_795_132_800_000_000 + 99 * 60_000_000
+    assert pd.read_parquet(tmp_path / "page")["interval_start"].nunique() == 100
