@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway", "drivers", "buffer", "cloud", "spark_jobs")
 MOST_LINES = 700
 MOST_LINES_OF_A_ROOM = {
-    "gateway": 27_480,
+    "gateway": 27_499,
     "drivers": 8_250,
     "buffer": 2_150,
-    "cloud": 23_217,
-    "spark_jobs": 13_431,
+    "cloud": 23_249,
+    "spark_jobs": 13_433,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
 MOST_ARGUMENTS = 7
