@@ -37,6 +37,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "message.max.bytes": str(MAX_RECORD_BYTES),
     # Below the 1 MiB that a topic takes by default.
     "batch.size": "1000000",
+    # For the count of bytes.
+    "statistics.interval.ms": "60000",
 }
 
 METERED_PROPERTIES: Final[Mapping[str, str]] = {

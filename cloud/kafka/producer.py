@@ -16,6 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, Generic, Literal, Protocol, TypeVar
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, ThrottleEvent
 
 from cloud.errors import CloudError, Undelivered
@@ -97,6 +98,12 @@ class _Record(Protocol):
     def headers(self) -> tuple[tuple[str, bytes], ...]: ...
 
 
+class _Statistics(msgspec.Struct):
+    """What is read of librdkafka's statistics: the bytes that a producer has sent to brokers so far."""
+
+    tx_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A producer with other properties, ready to take over."""
@@ -143,6 +150,11 @@ class KafkaSink(Generic[T]):
         self._too_large = False
         self.open = 0
         """How many records' outcomes are to come."""
+        self.bytes_sent: int | None = None
+        """Bytes sent to brokers, requests and batches as compressed, without what TLS and TCP add.
+
+        Counted once a minute (``statistics.interval.ms``); None before the first count.
+        """
         # What was reported in this outage already, without what changes from line to line.
         self._reported: set[str] = set()
         self.problem: str | None = None
@@ -280,7 +292,12 @@ class KafkaSink(Generic[T]):
     def _make(self, config: Mapping[str, str]) -> Producer:
         try:
             return Producer(
-                {**config, "error_cb": self._on_error, "throttle_cb": self._on_throttle},
+                {
+                    **config,
+                    "error_cb": self._on_error,
+                    "throttle_cb": self._on_throttle,
+                    "stats_cb": self._counting(),
+                },
                 logger=_librdkafka_log,
             )
         except KafkaException as error:
@@ -311,6 +328,19 @@ class KafkaSink(Generic[T]):
                     "event=kafka.quota_reached client=%s wait_s=%.1f", self._client_id, event.throttle_time
                 )
             self._limited_s = time.monotonic()
+
+    def _counting(self) -> Callable[[str], None]:
+        """Returns what a new producer calls with its statistics."""
+        counted = 0
+
+        def count(statistics: str) -> None:
+            nonlocal counted
+            sent = msgspec.json.decode(statistics, type=_Statistics).tx_bytes
+            # librdkafka forgets what it has sent to a broker that has left the cluster.
+            self.bytes_sent = (self.bytes_sent or 0) + max(sent - counted, 0)
+            counted = sent
+
+        return count
 
     def _delivered(self, token: T, error: KafkaError | None, message: Message) -> None:
         if error is None:

@@ -30,7 +30,8 @@ from gateway.system.host import Machine, vitals
 EVENT: Final = "report"
 _COUNTS: Final = {"sampled": "seq", "forwarded": "forwarded", "dropped": "dropped"}
 """The counts reported of each channel, by their names in the status."""
-_SUPPLY: Final = ("under_voltage", "throttled")
+_OF_MACHINE: Final = ("under_voltage", "throttled", "bytes_sent")
+"""Counts that are no channel's; None where nothing counts them."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -52,6 +53,7 @@ class Totals(msgspec.Struct, frozen=True):
     channels: dict[str, Counts]
     under_voltage: _Count | None = None
     throttled: _Count | None = None
+    bytes_sent: _Count | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +138,7 @@ def report(status: Status, before: Totals | None = None) -> dict[str, Any]:
         **{key: getattr(status, key) for key in as_they_are},
         **{
             key: None if (times := getattr(now, key)) is None else times - (getattr(before, key) or 0)
-            for key in _SUPPLY
+            for key in _OF_MACHINE
         },
         "findings": status.wrong,
         **_machine_fields(status.machine),
@@ -160,7 +162,7 @@ def line(report: Mapping[str, Any]) -> str:
             "outbox_records": report["outbox_records"],
             "clock": report["clock"],
             **({"parked": ",".join(report["parked"])} if report["parked"] else {}),
-            **{key: report[key] for key in (*_SUPPLY, "site_moved_m") if report[key]},
+            **{key: report[key] for key in (*_OF_MACHINE, "site_moved_m") if report[key]},
         }
     free, celsius = report["disk_free_bytes"], report["cpu_celsius"]
     facts |= {

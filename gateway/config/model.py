@@ -88,6 +88,11 @@ class GatewayConfig:
         Meaning('what its runs prove themselves by, of `fieldgate provision gateway`: { file = "…" }'),
     ] = field(default=None, repr=False)
 
+    @property
+    def position(self) -> tuple[float, float] | None:
+        """Latitude and longitude, if known. Loading takes those of [site] where it has none."""
+        return None if self.latitude is None or self.longitude is None else (self.latitude, self.longitude)
+
 
 @dataclass(frozen=True, slots=True)
 class SiteConfig:

@@ -63,6 +63,7 @@ def _shared(gateway: Gateway) -> dict[str, Any]:
         "unsynced": gateway.hold.unsynced,
         "samplers_abandoned": gateway.samplers.abandoned,
         "parked": _parked(gateway),
+        "bytes_sent": gateway.kafka.bytes_sent,
         **gateway.supply.times,
     }
 

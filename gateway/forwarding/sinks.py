@@ -94,6 +94,12 @@ class KafkaSinks:
 
         return take_over
 
+    @property
+    def bytes_sent(self) -> int | None:
+        """Bytes that both have sent to Kafka; None before the first count."""
+        counts = [each.bytes_sent for each in (self.live, self.backlog) if each.bytes_sent is not None]
+        return sum(counts) if counts else None
+
     def problem(self, parked: Iterable[ParkedTopic] = (), *, answering: bool = True) -> str | None:
         """Why new messages don't come through, are held back, or aren't Avro; None where all is well."""
         lacking = self._lacking_replicas(answering=answering)

@@ -1,4 +1,4 @@
-"""Announces that the mast isn't where ``[site]`` has it, by the gateway's own GPS; and when it is again.
+"""Announces that the mast isn't where its config has it, by the gateway's own GPS; and when it is again.
 
 A restart takes over what was announced: the file has it, beside the position that it was compared with. Owned
 by the main thread.
@@ -58,19 +58,20 @@ class SiteWatch:
 
     def tick(self, snapshot: Snapshot) -> None:
         """Compares a new fix with the site; another position begins anew."""
-        site = self._config().site
-        if site.position != self._position:
-            self._position, self._begun_s = site.position, None
+        # That of [site], too: there need be none.
+        position = self._config().gateway.position
+        if position != self._position:
+            self._position, self._begun_s = position, None
             if self.moved_m is not None:
                 self._keep(None)
                 self._announce(self._event("site-back", entered=True))
         reading = self._located()
-        if site.position is None or reading is None or reading is self._reading:
+        if position is None or reading is None or reading is self._reading:
             return
         self._reading = reading
         if reading.latitude is None or reading.longitude is None:
             return
-        away_m = distance_m(*site.position, reading.latitude, reading.longitude)
+        away_m = distance_m(*position, reading.latitude, reading.longitude)
         moved = self.moved_m is not None
         if moved:
             self.moved_m = away_m

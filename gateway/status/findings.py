@@ -54,7 +54,7 @@ def find(status: Status, config: Config) -> Iterator[Finding]:
         remedy = "its wiring and supply; the daemon restarts by itself after ten minutes"
         yield Finding("sensor", "error", f"hangs: {', '.join(status.sensors_hung)}", remedy)
     if status.site_moved_m is not None:
-        found = f"the mast was moved: by GPS it is {status.site_moved_m:,} m from [site]"
+        found = f"the mast was moved: by GPS it is {status.site_moved_m:,} m from its place in the config"
         remedy = "give [site] its new position, and as valid_from the day since when"
         yield Finding("site", "warning", found, remedy)
     yield from _relays(status)
@@ -74,7 +74,8 @@ def disk_low(free_bytes: int, min_free_disk: int) -> Iterator[Finding]:
     if free_bytes <= min_free_disk:
         found = f"{free_bytes / 1e6:,.0f} MB free, outbox.min_free_disk is {min_free_disk / 1e6:,.0f} MB"
         remedy = (
-            "free the disk, or lower outbox.min_free_disk: in an outage the oldest would be dropped at once"
+            "free the disk, or lower outbox.min_free_disk: in an outage memory alone keeps what is new, and "
+            "the oldest is dropped once half of it is full"
         )
         yield Finding("disk", "error", found, remedy)
 

@@ -24,6 +24,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTERS: Final = {
     "sampled": "Readings sampled.",
     "confirmed": "Records confirmed by Kafka.",
+    "bytes_sent": "Bytes sent to Kafka, without what TLS and TCP add.",
     "spilled": "Records stored in the outbox.",
     "drained": "Records of the outbox confirmed by Kafka.",
     "dead_letters": "Messages refused and published as dead letters.",

@@ -189,6 +189,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The Kafka topics that reject records."""
     in_flight: int
     confirmed: int
+    bytes_sent: int | None
+    """Bytes sent to Kafka, a minute ago at most; None before the first count."""
     spilled: int
     drained: int
 

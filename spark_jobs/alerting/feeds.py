@@ -122,10 +122,11 @@ def _wear(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
 
 
 def _calibrations(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Every channel's days until its calibration expires; endless where none in force does."""
+    """Days until each changed channel's calibration expires; endless where none in force does."""
     left = F.max(F.when(F.expr("coalesce(in_force, true)"), F.datediff("expires", F.current_date())))
     days = F.coalesce(left.cast("double"), F.lit(float("inf")))
-    rows = changes.groupBy("gateway", "channel").agg(days.alias("measure"))
+    changed = table.join(changes.select("gateway", "channel").distinct(), ["gateway", "channel"], "left_semi")
+    rows = changed.groupBy("gateway", "channel").agg(days.alias("measure"))
     return rows.select("*", F.unix_micros(F.current_timestamp()).alias("start_us"), F.lit(1).alias("version"))
 
 
@@ -147,7 +148,7 @@ class Feed(NamedTuple):
     """Which rows of a table rules of a kind are evaluated on, those that changed since the last time.
 
     ``rows`` makes them of the changes, the whole table and the statistics' interval in seconds; each is of
-    ``length_s``, else of such an interval. ``by_days``: all of them again, now and then, for the days pass.
+    ``length_s``, else of such an interval. ``by_days``: now and then all of them, for the days pass.
     """
 
     table: Table

@@ -42,6 +42,7 @@ REPORTED: Final = {
     "site_moved_m": "if(daemon is null, coalesce(site_moved_m, 0d), null)",
     "troubles": "cast(size(troubles) as double)",
     "parked": "cast(size(parked) as double)",
+    "bytes_sent": "cast(bytes_sent as double)",
 }
 """What a rule on daily reports may be about, and how the table ``health`` has it; ``recovery`` by channel."""
 

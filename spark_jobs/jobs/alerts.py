@@ -309,9 +309,9 @@ class AlertsJob(Job):
         interval_s, is_due = self._settings.interval_s, self._timers["days"].due()
         for kind, feed in FEEDS:
             name, location = feed.table.name, self._settings.table(feed.table.name)
-            if not self._has_rules(kind) or not self._has(feed.table) or (feed.by_days and not is_due):
+            if not self._has_rules(kind) or not self._has(feed.table):
                 continue
-            after = -1 if feed.by_days else self._versions[name]
+            after = -1 if feed.by_days and is_due else self._versions[name]
 
             def shape(changes: DataFrame, feed: Feed = feed, location: str = location) -> DataFrame:
                 table = self._spark.read.format("delta").load(location)

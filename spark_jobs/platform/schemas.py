@@ -145,7 +145,7 @@ HEALTH: Final = Table(
         "kafka_confirmed_ago_s: double, parked: strings, outbox_records outbox_bytes outbox_max_bytes: long, "
         "outbox_problem clock: string, held: long, troubles: string map, under_voltage throttled: long, "
         "disk_free_bytes: long, cpu_celsius load site_moved_m: double, findings: findings, "
-        "fieldgate python kernel system config_hash: string, "
+        "fieldgate python kernel system config_hash: string, bytes_sent: long, "
         f"{_PLACE}, date: date",
         findings="area severity what remedy: string",
     ),

@@ -100,7 +100,7 @@ _TYPES: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("since_s", "run_uptime_s", "machine_uptime_s", "kafka_confirmed_ago_s"), Number),
     **dict.fromkeys(("cpu_celsius", "load", "site_moved_m"), Number),
     **dict.fromkeys(("outbox_records", "outbox_bytes", "outbox_max_bytes", "held", "disk_free_bytes"), Count),
-    **dict.fromkeys(("under_voltage", "throttled"), Count),
+    **dict.fromkeys(("under_voltage", "throttled", "bytes_sent"), Count),
     "troubles": dict[str, str],
     "findings": list[_Finding],
     "parked": dict[str, Any],

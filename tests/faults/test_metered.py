@@ -21,6 +21,9 @@ _METERED = """
 [uplink]
 mode = "metered"
 batch_s = {batch_s}
+
+[kafka.properties]
+"statistics.interval.ms" = "500"
 """
 
 
@@ -57,6 +60,10 @@ def test_metered_uplink_with_a_batch_every(
         up, down = (cloud.uplink.carried[way] - carried[way] for way in ("up", "down"))
         seconds = time.monotonic() - begin_s
         uplink = mast.status()["uplink"]
+        # What the daemon counts as sent is what came through: no less, and soon no more.
+        through = cloud.uplink.carried["up"]
+        sent = eventually(lambda: mast.status()["bytes_sent"] or 0, until=lambda sent: sent >= through)
+        eventually(lambda: cloud.uplink.carried["up"], until=lambda through: through >= sent)
         mast.stop()
         reckoning = mast.reckon()
     reckoning.balance()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,8 +44,8 @@ class Outcomes:
         self._sink = sink
         self.reported: list[list[Undelivered | None]] = []
 
-    def send(self) -> bool:
-        taken = self._sink.send(RECORD, len(self.reported))
+    def send(self, record: Record = RECORD) -> bool:
+        taken = self._sink.send(record, len(self.reported))
         if taken:
             self.reported.append([])
         return taken
@@ -100,6 +101,22 @@ def test_after_a_fatal_error_a_new_producer_takes_over(make_sink: MakeSink) -> N
     outcomes.eventually(lambda: sink.usable and sink._producer is not first)
     assert outcomes.send()
     assert outcomes.all_reported() == [None] * 4
+
+
+def test_the_bytes_of_all_its_producers_are_counted(make_sink: MakeSink) -> None:
+    sink = make_sink({"statistics.interval.ms": "100"})
+    outcomes, size, first = Outcomes(sink), 50_000, sink._producer
+    large = Record(RECORD.topic, RECORD.key, os.urandom(size), ())
+    unknown = sink.bytes_sent
+    assert unknown is None
+    assert outcomes.send(large)
+    outcomes.eventually(lambda: (sink.bytes_sent or 0) > size)
+    fail_for_good(sink)
+    outcomes.eventually(lambda: sink.usable and sink._producer is not first)
+    assert outcomes.send(large)
+    outcomes.eventually(lambda: (sink.bytes_sent or 0) > 2 * size)
+    assert sink.bytes_sent is not None
+    assert sink.bytes_sent < 2.2 * size
 
 
 def test_records_open_at_a_fatal_error_are_reported_undelivered_once_and_for_no_fault_of_theirs(

@@ -325,20 +325,31 @@ class Mails:
 
     def __init__(self) -> None:
         self.found: list[EmailMessage] = []
+        self.at_s: list[float] = []
+        """When each came (monotonic)."""
 
     async def handle_DATA(self, _server: object, _session: object, envelope: Any) -> str:  # noqa: N802 - aiosmtpd's
+        self.at_s.append(time.monotonic())
         self.found.append(message_from_bytes(envelope.content, policy=policy.default))
         return "250 OK"
 
 
-@pytest.fixture
-def mails(free_port: int) -> Iterator[tuple[Mails, str]]:
+@contextmanager
+def mail_server(port: int) -> Iterator[tuple[Mails, str]]:
     """A server, and the URL of a target there."""
     mails = Mails()
-    controller = Controller(mails, hostname="127.0.0.1", port=free_port)
+    controller = Controller(mails, hostname="127.0.0.1", port=port)
     controller.start()
-    yield mails, f"mailto://127.0.0.1:{free_port}/?from=mast@example.org&to=olga@example.org&mode=insecure"
-    controller.stop()
+    try:
+        yield mails, f"mailto://127.0.0.1:{port}/?from=mast@example.org&to=olga@example.org&mode=insecure"
+    finally:
+        controller.stop()
+
+
+@pytest.fixture
+def mails(free_port: int) -> Iterator[tuple[Mails, str]]:
+    with mail_server(free_port) as server:
+        yield server
 
 
 @pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # apprise's

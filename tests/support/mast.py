@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from paho.mqtt import subscribe
 
@@ -59,10 +60,11 @@ class GatewayProcess:
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def launch(self, *arguments: str) -> None:
-        """Start a run and don't wait for it."""
+    def launch(self, *arguments: str, within: Sequence[str] = ()) -> None:
+        """Start a run and don't wait for it; ``within`` is a command that becomes the one behind it."""
+        command = [*within, *self._command, *arguments]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([*self._command, *arguments], stderr=log, env=self._environment)
+            self._process = subprocess.Popen(command, stderr=log, env=self._environment)
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -192,6 +194,21 @@ def run_gateway(
         yield running
     finally:
         running.end()
+
+
+def on_a_pi(directory: Path) -> tuple[list[str], Path]:
+    """What to launch a program within so that it finds a Pi's firmware, and the file with that one's bits.
+
+    Skips the test where a program may not have a view of ``/sys`` of its own.
+    """
+    bits = directory / "platform" / "soc" / "soc:firmware" / "get_throttled"
+    bits.parent.mkdir(parents=True)
+    bits.write_text("0\n")
+    bind = 'mount --bind "$0" /sys/devices/platform && exec "$@"'
+    within = ["unshare", "--map-root-user", "--mount", "sh", "-c", bind, str(bits.parents[2])]
+    if subprocess.run([*within, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("a view of /sys of one's own isn't permitted here")
+    return within, bits
 
 
 def published(kafka: str, topic: str, gateway: str, outbox: Path) -> list[dict[str, Any]]:

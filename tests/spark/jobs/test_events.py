@@ -152,7 +152,7 @@ REPORT: dict[str, Any] = {
     "uplink": "draining", "kafka_confirmed_ago_s": 0.5, "outbox_records": 7, "outbox_bytes": 4096,
     "outbox_max_bytes": 1 << 30, "outbox_problem": None, "clock": "synced", "held": 0,
     "troubles": {"baro": "no answer"}, "parked": {"mqtt.co2": {"for_s": 60, "problem": "forbidden"}},
-    "site_moved_m": 1200, "under_voltage": 2, "throttled": None,
+    "site_moved_m": 1200, "under_voltage": 2, "throttled": None, "bytes_sent": 81_920,
     "findings": [{"area": "clock", "severity": "warning", "what": "unset", "remedy": None, "new": 1}],
     "disk_free_bytes": 5_000_000_000, "cpu_celsius": 41.5, "load": 0.25,
     "versions": {"fieldgate": "0.2.0", "python": "3.11.2", "kernel": "6.1.0", "system": "Debian", "new": "1"},
@@ -190,7 +190,7 @@ def test_a_report_is_a_row_of_typed_columns(feed: Feed) -> None:
     as_sent = (
         "since_s", "run_uptime_s", "machine_uptime_s", "uplink", "kafka_confirmed_ago_s", "outbox_records",
         "outbox_bytes", "outbox_max_bytes", "outbox_problem", "clock", "held", "site_moved_m",
-        "under_voltage", "throttled", "disk_free_bytes", "cpu_celsius", "load", "config_hash",
+        "under_voltage", "throttled", "disk_free_bytes", "cpu_celsius", "load", "config_hash", "bytes_sent",
     )  # fmt: skip
     assert whole == {name: REPORT[name] for name in as_sent} | {
         "daemon": None, "sampled": 30, "forwarded": 24, "dropped": 3,

@@ -25,7 +25,7 @@ from tests.integration.test_notify import Mails, mails, notifying, wait_for
 from tests.spark.jobs.test_records_job import run_once
 from tests.spark.records import kafka_frame
 from tests.support.config import config_text, cup
-from tests.support.mast import GatewayProcess, records
+from tests.support.mast import GatewayProcess, on_a_pi, records
 from tests.support.servers import eventually, unique_name
 
 __all__ = ["mails"]
@@ -194,9 +194,24 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
     }
     assert {each.id for each in more} < {each.id for each in first}
 
+    # A calibration that changes counts at once, among all that its channel has; the others with the days.
+    def of_cup() -> list[str]:
+        return [
+            each.state
+            for each in found(provisioned, gateway)
+            if each.rule == "calibration-ends" and each.channel == "cup.wind_speed"
+        ]
+
+    assert of_cup() == ["raised"]
+    for revision, days, cal in ((3, 700, "88bb0022"), (4, 20, "5d1c0a7e")):
+        expires = today + timedelta(days=days)
+        give("gateway.channels", calibration(gateway, "cup.wind_speed", expires, revision, cal))
+        job.finish()
+    assert of_cup() == ["raised", "cleared"]
+
 
 @pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # apprise's
-def test_a_refused_config_reaches_people(
+def test_a_refused_config_and_a_weak_supply_reach_people(
     spark: SparkSession,
     settings: Settings,
     provisioned: str,
@@ -205,7 +220,8 @@ def test_a_refused_config_reaches_people(
     tmp_path: Path,
     gateway: str,
 ) -> None:
-    """A daemon, Mosquitto, Kafka, the jobs and a mail server: nothing is injected."""
+    """A daemon, Mosquitto, Kafka, the jobs and a mail server: nothing is injected but a file of a Pi's."""
+    within, firmware = on_a_pi(tmp_path)
     settings = replace(settings, bootstrap_servers=provisioned)
     config = config_text(cup(), gateway={"id": gateway})
     mast = GatewayProcess(tmp_path, config, gateway, provisioned, mosquitto)
@@ -217,14 +233,18 @@ def test_a_refused_config_reaches_people(
     with notifying(cloud) as notify:
         wait_for(notify, "event=notify.reads")
         try:
-            mast.launch()
+            mast.launch(within=within)
             eventually(mast.sampled, until=lambda sampled: sampled > 2)
+            firmware.write_text("50005\n")
+            eventually(lambda: mast.status()["under_voltage"])
             assert mast.reload(config.replace("0.765", '"much"')) is not None
             mast.delivered()
             run_once(spark, settings)
             job.finish()
             [mail] = eventually(lambda: server.found, 60)
-            assert mail["Subject"] == f"{gateway}: config-refused"
+            causes = mail["Subject"].removeprefix(f"{gateway}: ").split(", ")
+            assert sorted(causes) == ["config-refused", "weak-supply"]
+            assert "supply, battery or cable are weak" in mail.as_string()
             assert "goes on with its former config" in mail.as_string()
             assert mast.reload(config) is None
             mast.delivered()

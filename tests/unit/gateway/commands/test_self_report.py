@@ -51,6 +51,15 @@ def test_a_weak_supply_is_counted_since_the_report_before() -> None:
     assert report(running("a", 3000), before)["under_voltage"] is None
 
 
+def test_bytes_are_counted_since_the_report_before_and_of_another_run_from_its_beginning() -> None:
+    before = Totals("a", 1000, {}, bytes_sent=3_000_000)
+    sent = [report(running(run, 3000, changes={"bytes_sent": 5_000_000}), before) for run in "ab"]
+    assert [each["bytes_sent"] for each in sent] == [2_000_000, 5_000_000]
+    assert " bytes_sent=2000000 " in line(sent[0])
+    # The daemon hasn't counted yet.
+    assert report(running("b", 30, changes={"bytes_sent": None}), before)["bytes_sent"] is None
+
+
 def test_since_the_report_before_and_another_run_starts_from_zero(tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").write_text(CONFIG)
     statuses = iter([

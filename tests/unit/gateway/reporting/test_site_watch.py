@@ -11,11 +11,12 @@ from typing import Any, cast
 import pytest
 
 from cloud.wire.reading_records import FAIL, GOOD, MISSING, SUSPECT, Reading
-from gateway.config import Config
+from gateway.config import Config, load
 from gateway.config.model import SiteConfig
 from gateway.ports import Record
 from gateway.reporting.site_watch import SiteWatch
 from gateway.sampling.last_readings import LastReadings
+from tests.support.config import PLACE, config_text, cup, write_config
 from tests.support.disks import full_disk
 from tests.support.forwarding import snapshot
 
@@ -38,7 +39,7 @@ class Mast:
     def restart(self) -> None:
         self.watch = SiteWatch(
             self.path,
-            lambda: cast("Config", SimpleNamespace(site=self.site)),
+            lambda: cast("Config", SimpleNamespace(gateway=self.site)),
             self.last.located,
             lambda event, **fields: Record("e", b"", json.dumps({"event": event, **fields}).encode(), ()),
             lambda record: self.announced.append(json.loads(record.value)),
@@ -190,3 +191,9 @@ def test_any_receiver_with_a_fix_will_do() -> None:
     mast = Mast()
     mast._read(10, GOOD, "first")
     assert mast.fixes(2000, 400) == [("site-moved", 2000)]
+
+
+@pytest.mark.parametrize("section", ["gateway", "site"])
+def test_the_position_may_be_the_sites_or_the_gateways_alone(section: str, tmp_path: Path) -> None:
+    config = load(write_config(tmp_path, config_text(cup(), **{section: PLACE})))
+    assert config.gateway.position == (27.7, 85.5)

@@ -117,7 +117,8 @@ TOPIC = DownlinkStatus(received=5, published=3, refused={"NO_KEY": 2}, lag=0)
         ({"dropped": {"OUTBOX_FULL": 3, "DISK_LOW": 1}}, "outbox", "warning", "4 records were dropped", ROOM),
         (
             {"site_moved_m": 12345}, "site", "warning",
-            "the mast was moved: by GPS it is 12,345 m from [site]", "give [site] its new position",
+            "the mast was moved: by GPS it is 12,345 m from its place in the config",
+            "give [site] its new position",
         ),
         (
             {"relays": {"heater": replace(RELAY, interlocks=RULES)}}, "relay", "warning",
