@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import logging
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -37,6 +39,14 @@ def os_problem(error: OSError, path: object = None, remedy: str = "use sudo") ->
     """A file's name and the system's reason, with the remedy where a right is missing."""
     hint = f": {remedy}" if isinstance(error, PermissionError) else ""
     return f"{error.filename or path}: {error.strerror}{hint}"
+
+
+def operator() -> str:
+    """Whose name stands with what is noted: the user's, or the number of one without a name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"user {os.getuid()}"
 
 
 def without_logs(*packages: str) -> None:

@@ -286,21 +286,25 @@ class Target:
 
     def _hold(self, record: TopicRecord, sent: Sent) -> None:
         """Has an alert wait, from a restart on too: until it was sent, its place is what Kafka keeps."""
-        alert, waits_s, ready = parse_alert(record.value), self._config.escalate_after_s, self._now()
+        alert, waits_s = parse_alert(record.value), self._config.escalate_after_s
         if alert is None:
             return
-        raised_at = datetime.fromtimestamp(record.time_ms / 1000, UTC)
-        if self._config.digest is not None and not is_urgent(alert, self._config):
-            ready = max(ready, digested(self._config.digest, raised_at.astimezone(self._zone)))
+        since = datetime.fromtimestamp(record.time_ms / 1000, UTC)
         if waits_s is not None and alert.state == "cleared":
             self._held.pop((alert.id, "raised"), None)
             if not sent.has(alert.id, "raised"):
                 return
         elif waits_s is not None:
-            ready = max(ready, raised_at + timedelta(seconds=waits_s))
+            since += timedelta(seconds=waits_s)
         if wanted(alert, self._config) and not sent.has(alert.id, alert.state):
-            held = Held(record.place, record.offset, alert, ready)
+            held = Held(record.place, record.offset, alert, max(self._now(), self._due_at(alert, since)))
             self._held.setdefault((alert.id, alert.state), held)
+
+    def _due_at(self, alert: AlertRecord, since: datetime) -> datetime:
+        """When an alert is due that may be sent ``since`` then: at once, or with the next digest."""
+        if self._config.digest is None or is_urgent(alert, self._config):
+            return since
+        return digested(self._config.digest, since.astimezone(self._zone))
 
     def _send_due(self, sent: Sent) -> None:
         now = self._now()
@@ -339,7 +343,7 @@ class Target:
             if found.until is None:
                 del self._held[key]
             else:
-                self._held[key] = held._replace(ready=found.until)
+                self._held[key] = held._replace(ready=self._due_at(held.alert, found.until))
 
 
 def parse_alert(value: bytes) -> AlertRecord | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping
 from functools import partial
 
+from cloud.command_line import operator
 from cloud.config import DashboardUser
 from cloud.dashboard.acknowledging import Acknowledge
 from cloud.dashboard.fleet import FleetReader
@@ -50,14 +50,14 @@ class Audience:
     def marks(self, user: str | None) -> MarkBook:
         """The cleaning log as the user may see it, and add to it; without users it is who runs the pages."""
         if user is None:
-            return MarkBook(self.reader(user), _operator())
+            return MarkBook(self.reader(user), operator())
         return MarkBook(self.reader(user), user if self.users[user].marks else None)
 
     def acknowledging(self, user: str | None) -> Acknowledge | None:
         """What acknowledges alerts as the user, of its masts alone; None for one who may not."""
         if user is not None and not self.users[user].acknowledge:
             return None
-        return partial(acknowledge, self.reader(user), user or _operator())
+        return partial(acknowledge, self.reader(user), user or operator())
 
     def look(self) -> bool:
         """Looks at the tables' versions; whether one has changed. Raises LakeError where there is no lake."""
@@ -67,11 +67,3 @@ class Audience:
         for each in others:
             each.seen = seen
         return seen != before
-
-
-def _operator() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        # A container's user may have no name.
-        return "dashboard"

@@ -258,8 +258,8 @@ def _fleet_lines(report: FleetReport, number: int) -> Iterator[str]:
         yield _CORRECTED
     yield from report.missing
     mean = percent(report.recovery[0] if report.recovery else None)
-    yield f"Recovery: {mean} % of the intervals, mean of {len(report.lines)} masts"
     shares = [(each.recovery[0], each.gateway) for each in report.lines if each.recovery]
+    yield f"Recovery: {mean} % of the intervals, mean of {len(shares)} masts"
     yield from (f"  {mast}: {percent(share)} %" for share, mast in shares[:_MOST_NAMED] if share < 1)
 
 

@@ -121,9 +121,10 @@ def due(reader: LakeReader, config: DeliverConfig, sent: Sent, now_ms: int) -> I
         # It becomes the name of a file.
         if GATEWAY_ID.fullmatch(mast) is None:
             continue
+        members = masts(reader) if config.what == "fleet" else [mast]
         own = [row for row in sites if config.what == "fleet" or row["gateway"] == mast]
         periods = _periods(config, own, 1000 * sent.begun_s, now_ms)
-        found, known = _statistics(reader, mast, config, periods), sent.of(mast)
+        found, known = _statistics(reader, members, own, config.period, periods), sent.of(mast)
         for before, period in pairwise(periods):
             there, last = found.get(period, (0, 0)), known.get(period)
             # Of a mast that falls silent the first empty period is sent, and not one after the other.
@@ -170,20 +171,33 @@ def _periods(
 
 
 def _statistics(
-    reader: LakeReader, mast: str, config: DeliverConfig, periods: Mapping[str, Period]
+    reader: LakeReader,
+    members: Sequence[str],
+    sites: Sequence[dict[str, Any]],
+    unit: str,
+    periods: Mapping[str, Period],
 ) -> dict[str, tuple[int, int]]:
-    """Closed intervals and the sum of their versions, of each period that has some."""
+    """Closed intervals and the sum of their versions, of each period in which one of the masts has some.
+
+    Each mast's are counted in its own site's time, as its report and the fleet's have them.
+    """
+    alike: dict[tuple[Period, ...], list[str]] = {}
+    for mast in members:
+        own = [row for row in sites if row["gateway"] == mast]
+        alike.setdefault(tuple(each.in_time_of(own) for each in periods.values()), []).append(mast)
     found: dict[str, tuple[int, int]] = {}
-    for offset_min, same in groupby(periods.values(), lambda each: each.offset_min):
-        begin_ms, end_ms = (each := list(same))[0].begin_ms, each[-1].end_ms
-        local = f"(interval_start + to_minutes({offset_min}))::TIMESTAMP"
-        rows = reader.read(
-            "statistics",
-            f"""SELECT strftime({local}, '{PERIOD_NAMES[config.period]}') AS period, count(*),
-                sum(version)::BIGINT
-            FROM statistics WHERE {"true" if config.what == "fleet" else "gateway = $1"} AND version > 0
-                AND {within("interval_start", begin_ms, end_ms)} GROUP BY period""",  # noqa: S608
-            [] if config.what == "fleet" else [mast],
-        ).rows
-        found |= {period: (intervals, versions) for period, intervals, versions in rows}
+    for own_periods, there in alike.items():
+        for offset_min, same in groupby(own_periods, lambda each: each.offset_min):
+            begin_ms, end_ms = (each := list(same))[0].begin_ms, each[-1].end_ms
+            local = f"(interval_start + to_minutes({offset_min}))::TIMESTAMP"
+            rows = reader.read(
+                "statistics",
+                f"""SELECT strftime({local}, '{PERIOD_NAMES[unit]}') AS period, count(*), sum(version)::BIGINT
+                FROM statistics WHERE gateway IN ({", ".join("?" * len(there))}) AND version > 0
+                    AND {within("interval_start", begin_ms, end_ms)} GROUP BY period""",  # noqa: S608
+                there,
+            ).rows
+            for period, intervals, versions in rows:
+                before = found.get(period, (0, 0))
+                found[period] = before[0] + intervals, before[1] + versions
     return found

@@ -8,7 +8,6 @@ alerts job alone writes it. An alert that is raised anew has another id, and is 
 from __future__ import annotations
 
 import argparse
-import getpass
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from cloud.command_line import OK
+from cloud.command_line import OK, operator
 from cloud.lake.answers import write_json, write_table
 from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.reader import ALL, Frame, LakeReader
@@ -159,7 +158,7 @@ def run(options: argparse.Namespace) -> int:
         write, columns = (write_json, found[0] if found else ()) if options.json else (write_table, _LISTED)
         write(tuple(columns), [tuple(row[name] for name in columns) for row in found], sys.stdout)
         return OK
-    who = options.who or getpass.getuser()
+    who = options.who or operator()
     made = {
         each.alert
         for each in acknowledge(reader, who, options.alerts, note=options.note, lasts=options.lasts)

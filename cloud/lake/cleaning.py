@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import getpass
 import hashlib
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from cloud.command_line import OK
+from cloud.command_line import OK, operator
 from cloud.lake.answers import write_csv, write_table
 from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.tables import IN_FORCE, WHOLE_MAST, LakeError, Lakes, append, open_lakes, table_locations
@@ -261,7 +260,7 @@ def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
         ]  # fmt: skip
         (write_csv if options.csv else write_table)(_HEAD, rows, sys.stdout)
         return
-    who = options.who or getpass.getuser()
+    who = options.who or operator()
     if options.action == "withdraw":
         mark = withdraw(lakes, options.id, options.reason, who, now)
         sys.stdout.write(f"{mark.id} is withdrawn\n")

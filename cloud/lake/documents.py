@@ -10,7 +10,6 @@ back; nothing is deleted.
 from __future__ import annotations
 
 import argparse
-import getpass
 import hashlib
 import json
 import sys
@@ -21,7 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cloud.command_line import OK
+from cloud.command_line import OK, operator
 from cloud.lake.answers import write_csv, write_table
 from cloud.lake.mast import check_known
 from cloud.lake.query import add_lake, named_lakes
@@ -32,6 +31,8 @@ from cloud.whole_files import whole_files
 TABLE: Final = "documents"
 PDF: Final = "PDF"
 MOST_BYTES: Final = 20 << 20
+MOST_TOGETHER_BYTES: Final = 60 << 20
+"""One call's files are rows of one file, of which a reader takes all into its memory."""
 _LONGEST: Final = 200
 """Characters of a name and of a summary."""
 _TEXT: Final = pa.string()
@@ -137,11 +138,16 @@ def file_documents(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Files them all or none, in one commit: the rows that are new, and warnings. Raises CloudError."""
     check_known(reader, gateway)
+    if sum(map(len, files.values())) > MOST_TOGETHER_BYTES:
+        raise LakeError(
+            f"{', '.join(files)}: have more than {MOST_TOGETHER_BYTES:,} bytes together: file them one by one"
+        )
     channels: dict[str, str] = {}
     if reader.version("channels") >= 0:
         sql = "SELECT serial, max(channel) FROM channels WHERE gateway = ? GROUP BY serial"
         channels = dict(reader.read("channels", sql, [gateway]).rows)
     there, new, warnings = set(documents(reader, gateway).column("id")), dict[str, Any](), list[str]()
+    noted = _after_all(reader, gateway, now)
     for place, content in files.items():
         kind, about, given = read_document(place, content)
         if kind == _COMMISSIONING and given["gateway"] != gateway:
@@ -158,7 +164,7 @@ def file_documents(
             warnings.append(f"{place}: is filed already, as {key}")
             continue
         name = Path(place).name[-_LONGEST:]
-        row = (key, gateway, name, kind, about, len(content), author, now, False, content)
+        row = (key, gateway, name, kind, about, len(content), author, noted, False, content)
         new[key] = dict(zip(SCHEMA.names, row, strict=True))
     append(reader.lakes, TABLE, SCHEMA, list(new.values()))
     return list(new.values()), warnings
@@ -167,10 +173,18 @@ def file_documents(
 def withdraw(reader: LakeReader, document: str, author: str, now: datetime) -> None:
     """Notes that a document isn't kept any more. Raises Missing, LakeError."""
     row, _ = document_of(reader, document)
-    # After it was filed, whatever the clocks of two machines are: the later row counts.
-    noted = max(now, _moment(row["noted_at"]) + timedelta(milliseconds=1))
+    noted = _after_all(reader, row["gateway"], now)
     gone: dict[str, Any] = {"author": author, "noted_at": noted, "withdrawn": True}
     append(reader.lakes, TABLE, SCHEMA, [row | gone])
+
+
+def _after_all(reader: LakeReader, gateway: str, now: datetime) -> datetime:
+    """Now, or just after a mast's newest row: that counts, whatever the clocks of two machines are."""
+    if reader.version(TABLE) < 0:
+        return now
+    sql = "SELECT epoch_ms(max(noted_at)) FROM documents WHERE gateway = ?"
+    newest_ms = reader.read(TABLE, sql, [gateway]).rows[0][0]
+    return now if newest_ms is None else max(now, _moment(newest_ms) + timedelta(milliseconds=1))
 
 
 def _moment(since_1970_ms: int) -> datetime:
@@ -207,7 +221,7 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Does one of them. Raises CloudError."""
-    reader, who, now = LakeReader(named_lakes(options)), options.who or getpass.getuser(), datetime.now(UTC)
+    reader, who, now = LakeReader(named_lakes(options)), options.who or operator(), datetime.now(UTC)
     reader.look()
     try:
         if options.action == "add":

@@ -149,11 +149,11 @@ def names(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
 
-def change(lake: Path, mast: str, day: str) -> None:
+def change(lake: Path, mast: str, day: str, when: str = "true") -> None:
     """Late data: the day's intervals are closed anew."""
     DeltaTable(str(lake / "statistics")).update(
         updates={"version": "version + 1", "avg": "avg + 1"},
-        predicate=f"gateway = '{mast}' AND date = '{day}' AND channel = 'dht.temperature'",
+        predicate=f"gateway = '{mast}' AND date = '{day}' AND channel = 'dht.temperature' AND {when}",
     )
 
 
@@ -368,6 +368,13 @@ def test_a_fleets_page_is_sent_once_for_all_and_corrected(
     # Only the one that has the mast.
     assert names(out) == ["fleet-2026-11-19-corrected.html", "fleet-2026-11-19.html", "fleet-2026-11-19.pdf"]
     assert [each["Subject"] for each in mails.found] == [mail["Subject"], f"{mail['Subject']}, corrected"]
+    # By the other site's time it was the 18th.
+    change(lake, "mast-01", "2026-11-18", "interval_start = '2026-11-18T19:00:00Z'")
+    for hour in (8, 14):
+        assert at(config, NOON + timedelta(hours=hour)) == 0
+    assert {"fleet-2026-11-19-corrected-2.html"} == set(names(out)) - {
+        "fleet-2026-11-19-corrected.html", "fleet-2026-11-19.html", "fleet-2026-11-19.pdf",
+    }  # fmt: skip
 
 
 def test_what_was_sent_long_ago_is_forgotten_and_not_sent_again(

@@ -21,6 +21,8 @@ from cloud.lake.reader import LakeReader, Missing, plausible
 from cloud.lake.tables import FILED, IN_FORCE
 
 SOON: Final = timedelta(days=90)
+_DISMANTLED: Final = timedelta(days=30)
+"""A mast without statistics for so long before a period has none to be missed in it."""
 _TREND_HOLDS: Final = timedelta(days=7)
 """Upkeep writes trends each day; older ones are none of a period's end."""
 _WORK: Final = {
@@ -28,7 +30,8 @@ _WORK: Final = {
             WHEN 'reloaded' THEN 'config reloaded'
             WHEN 'sensor-swapped' THEN concat('sensor swapped: ', try(fields->>'$.sensor'))
             ELSE concat('commissioned by ', try(fields->>'$.signed_by')) END AS what
-        FROM events WHERE kind IN ('reloaded', 'sensor-swapped', 'commissioned')""",
+        FROM events WHERE kind IN ('reloaded', 'sensor-swapped', 'commissioned')
+            AND date >= make_timestamp(1000 * $1::BIGINT)::DATE""",
     "channels": """SELECT gateway, epoch_ms(span."begin") AS begin_at, concat('new calibration: ',
             string_agg(channel, ', ' ORDER BY channel)) AS what
         FROM (SELECT gateway, channel, unnest(coalesce(
@@ -138,9 +141,12 @@ def read_fleet(reader: LakeReader, period: Period, *, now_ms: int) -> FleetRepor
             missing.append(str(error))
             found.append({})
     records, counted, *others = found
+    gone = _gone(asked, [mast for mast in periods if mast not in counted])
+    if gone:
+        missing.append(f"Left out, without statistics for {_DISMANTLED.days} days and more: {_names(gone)}.")
     newest_ms = max((row["until_at"] for rows in counted.values() for row in rows), default=asked.begin_ms)
     lines = []
-    for mast, own in periods.items():
+    for mast, own in ((each, period) for each, period in periods.items() if each not in gone):
         until_ms = own.end_ms if now_ms >= own.end_ms else min(own.end_ms, newest_ms)
         lines.append(MastLine(
             mast, newest_by("gateway", sites[mast], own.end_ms).get(mast, {}).get("name") or "", own,
@@ -154,6 +160,19 @@ def read_fleet(reader: LakeReader, period: Period, *, now_ms: int) -> FleetRepor
     if any(now_ms < each.period.end_ms for each in lines):
         missing.append(f"The {period.unit} isn't over: this is until {period.local(newest_ms)} UTC.")
     return FleetReport(period, lines, list(dict.fromkeys(missing)))
+
+
+def _gone(asked: _Asked, silent: Sequence[str]) -> list[str]:
+    """Those of the masts without statistics in the period that had none for long before it."""
+    since_ms = asked.begin_ms - _DISMANTLED // timedelta(milliseconds=1)
+    sql = f"""SELECT DISTINCT gateway FROM statistics WHERE version > 0 AND list_contains(?, gateway)
+        AND {within("interval_start", since_ms, asked.end_ms)}"""  # noqa: S608 - numbers of ours
+    try:
+        there = set(asked.reader.read("statistics", sql, [silent]).column("gateway")) if silent else set()
+    except CloudError:
+        # That there are no statistics is said already.
+        return []
+    return [mast for mast in silent if mast not in there]
 
 
 def _records(asked: _Asked) -> _Rows:
@@ -230,7 +249,7 @@ def _work(asked: _Asked) -> _Rows:
     rows: list[dict[str, Any]] = []
     for name, sql in _WORK.items():
         if asked.reader.version(name) >= 0:
-            bounded = f"SELECT * FROM ({sql}) WHERE begin_at BETWEEN ? AND ?"  # noqa: S608 - texts of ours
+            bounded = f"SELECT * FROM ({sql}) WHERE begin_at BETWEEN $1 AND $2"  # noqa: S608 - texts of ours
             rows += asked.reader.read(name, bounded, [asked.begin_ms, asked.end_ms]).dicts()
     return asked.by_mast(sorted(rows, key=lambda row: row["begin_at"]), at="begin_at")
 

@@ -135,6 +135,18 @@ def test_a_month_that_isnt_over_is_until_the_newest_interval_of_the_fleet(lake: 
     assert "The month isn't over: this is until 2026-11-21 00:00 UTC." in report.missing
 
 
+def test_a_dismantled_mast_is_left_out_and_named(lake: Path, tmp_path: Path) -> None:
+    shutil.copytree(lake, tmp_path / "lake")
+    statistics = DeltaTable(str(tmp_path / "lake" / "statistics"))
+    statistics.delete("gateway = 'mast-04'")
+    # This one has some of a few days before.
+    statistics.delete("gateway = 'mast-02' AND interval_start >= '2026-11-01T00:00:00Z'")
+    report = of_fleet(tmp_path / "lake")
+    assert by_mast(report).keys() == {"mast-01", "mast-02", "mast-03"}
+    assert by_mast(report)["mast-02"].recovery == (0.0, 0.0)
+    assert "Left out, without statistics for 30 days and more: mast-04." in report.missing
+
+
 def test_alerts_stood_for_so_long_and_were_seen(lake: Path, tmp_path: Path) -> None:
     shutil.copytree(lake, tmp_path / "lake")
     found = rows_of(lake, "alerts").set_index("gateway")

@@ -147,8 +147,20 @@ def test_the_same_is_kept_once_and_taken_back_by_name(lake: Path) -> None:
     with pytest.raises(Missing):
         document_of(reader_of(lake), first["id"], "mast-07")
     assert DeltaTable(str(lake / "documents")).to_pyarrow_table().num_rows == 3
-    (back,), _ = file_documents(reader_of(lake), "mast-07", {"a.pdf": PDF}, "Ada", datetime.now(UTC))
+    (back,), _ = file_documents(
+        reader_of(lake), "mast-07", {"a.pdf": PDF}, "Ada", datetime(2019, 1, 1, tzinfo=UTC)
+    )
     assert document_of(reader_of(lake), back["id"], "mast-07")[1] == PDF
+
+
+def test_more_than_a_reader_has_memory_for_is_refused(lake: Path) -> None:
+    large = [PDF + bytes([number]) * (MOST_BYTES - len(PDF)) for number in range(4)]
+    with pytest.raises(
+        LakeError, match=r"in/3\.bin: have more than 62,914,560 bytes together"
+    ):
+        filed(lake, *large)
+    rows, _ = filed(lake, *large[:3])
+    assert [document_of(reader_of(lake), row["id"])[1] for row in rows] == large[:3]
 
 
 def test_others_of_a_lake_see_nothing_of_it(lake: Path) -> None:
