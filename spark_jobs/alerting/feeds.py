@@ -21,6 +21,7 @@ from spark_jobs.alerting.rules import (
     Wear,
 )
 from spark_jobs.platform import schemas
+from spark_jobs.platform.intervals import now_us
 from spark_jobs.platform.schemas import CHANNELS, EVENTS, HEALTH, PRESENCE, RUNS, STATISTICS, TRENDS, Table
 
 _START_US: Final = "unix_micros(interval_start) as start_us"
@@ -122,11 +123,16 @@ def _wear(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
 
 
 def _calibrations(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Every channel's days until its calibration expires; endless where none in force does."""
-    left = F.max(F.when(F.expr("coalesce(in_force, true)"), F.datediff("expires", F.current_date())))
-    days = F.coalesce(left.cast("double"), F.lit(float("inf")))
-    rows = changes.groupBy("gateway", "channel").agg(days.alias("measure"))
-    return rows.select("*", F.unix_micros(F.current_timestamp()).alias("start_us"), F.lit(1).alias("version"))
+    """Every channel's day on which its calibration expires; endless where none in force does."""
+    last = F.max(F.when(F.expr("coalesce(in_force, true)"), F.unix_date("expires")))
+    day = F.coalesce(last.cast("double"), F.lit(float("inf"))).alias("measure")
+    return changes.groupBy("gateway", "channel").agg(day, F.lit(1).alias("version"))
+
+
+def _with_days(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A calibration with the days that are left of it, by the clock of all rules."""
+    at_us = now_us()
+    return {**row, "start_us": at_us, "measure": row["measure"] - at_us // (_DAY_S * 1_000_000)}
 
 
 def _as_they_are(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -162,9 +168,9 @@ FEEDS: Final[Sequence[tuple[type[Rule], Feed]]] = (
     (Anomaly, Feed(schemas.ANOMALIES, _anomalies)),
     (Cloned, Feed(PRESENCE, _presence)),
     (Event, Feed(EVENTS, _events, _DAY_S, _described)),
-    (Event, Feed(RUNS, _starts, _DAY_S)),
+    (Event, Feed(RUNS, _starts, _DAY_S, _described)),
     (Health, Feed(HEALTH, _health, _DAY_S, _with_slope)),
     (Wear, Feed(TRENDS, _wear, _DAY_S)),
-    (Calibration, Feed(CHANNELS, _calibrations, _DAY_S, by_days=True)),
+    (Calibration, Feed(CHANNELS, _calibrations, _DAY_S, _with_days, by_days=True)),
 )
 """The kinds of rules, each with what it is evaluated on."""

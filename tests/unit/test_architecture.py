@@ -18,8 +18,8 @@ MOST_LINES_OF_A_ROOM = {
     "gateway": 27_480,
     "drivers": 8_250,
     "buffer": 2_150,
-    "cloud": 23_217,
-    "spark_jobs": 13_431,
+    "cloud": 23_226,
+    "spark_jobs": 13_490,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
 MOST_ARGUMENTS = 7
