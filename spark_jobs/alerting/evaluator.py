@@ -46,6 +46,10 @@ def level(value: float, above: float | None, below: float | None, clear: float) 
     return Level.VIOLATED if beyond else Level.NORMAL if normal else Level.BETWEEN
 
 
+_STANDS: Final = 5
+"""Periods that a value stands for at least: of a slow channel two are alike by chance."""
+
+
 class Track(Struct, array_like=True):
     """One pass through event time; ``anchor`` is the value that doesn't move, since ``anchor_us``."""
 
@@ -64,16 +68,17 @@ class Track(Struct, array_like=True):
         direction: bool = False,
     ) -> Change | None:
         """Takes a value newer than all before it."""
-        alarm, since_us = self.alarm, None
+        alarm, since_us, hold_us = self.alarm, None, rule.hold_us
         if isinstance(rule, Threshold):
             found = level(value, rule.above, rule.below, rule.clear)
         else:
             found, value, since_us = self._movement(rule, time_us, period_us, value, direction)
+            hold_us = max(hold_us, _STANDS * period_us)
         if found != Level.VIOLATED and not alarm.raised:
             # As nearly all are: the alarm's own step comes to the same, in three times the time.
             alarm.last_us, alarm.since_us = time_us, None
             return None
-        return alarm.step(Observation(time_us, found, value, live, period_us, since_us), rule.hold_us)
+        return alarm.step(Observation(time_us, found, value, live, period_us, since_us), hold_us)
 
     def _movement(
         self, rule: Stuck, time_us: int, period_us: int, value: float, direction: bool

@@ -33,12 +33,23 @@ _TREND_DAYS: Final = 14
 _MOST_DETAIL: Final = 200
 _MOST_FIELDS: Final = 4000
 """Characters of an event's fields of which a message can have some."""
+_ABSENT: Final = "coalesce(quality = 9 and n_missing = 0, false)"
+"""SQL: whether an interval is one without a reading of any quality."""
 
 
 def _recovery(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Closed intervals of ``statistics`` of one length."""
-    closed = changes.where(f"interval_s = {interval_s} and version >= 1 and recovery is not null")
-    return closed.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
+    """Closed intervals of ``statistics`` of one length, but those in which nothing at all came of a gateway.
+
+    Such an outage is its silence: all its channels would say it again.
+    """
+    of_length = f"interval_s = {interval_s}"
+    closed = changes.where(f"{of_length} and version >= 1 and recovery is not null")
+    days = [row.date for row in closed.where(_ABSENT).select("date").distinct().collect()]
+    key, came = ("gateway", "interval_start"), table.where(f"{of_length} and not {_ABSENT}")
+    came = came.where(F.col("date").isin(days)).select(*key).distinct()
+    absent = closed.where(_ABSENT).join(came, list(key), "left_semi").select(*closed.columns)
+    found = closed.where(f"not {_ABSENT}").union(absent) if days else closed
+    return found.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
 
 
 def _presence(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:

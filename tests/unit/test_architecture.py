@@ -19,7 +19,7 @@ MOST_LINES_OF_A_ROOM = {
     "drivers": 8_250,
     "buffer": 2_150,
     "cloud": 23_226,
-    "spark_jobs": 13_490,
+    "spark_jobs": 13_506,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
 MOST_ARGUMENTS = 7

@@ -283,6 +283,14 @@ def test_a_vane_that_trembles_about_north_is_stuck_and_one_that_turns_is_not() -
     assert vane([359.0, 2.0, 359.0, 2.0, 359.0, 2.0, 359.0]) == []
 
 
+def test_two_readings_of_a_slow_channel_that_are_alike_are_not_stuck() -> None:
+    engine = Engine(rules(STUCK))
+    slow = [sample(300 * at, value, period_s=300) for at, value in ((0, 7.0), (2, 7.0), (3, 8.0))]
+    assert run(engine, slow) == []
+    stands = [sample(300 * at, 9.0, period_s=300) for at in range(4, 10)]
+    assert short(run(engine, stands)) == [("RAISED", 1200, 2700, True)]
+
+
 def test_a_calm_is_not_stuck() -> None:
     engine = Engine(rules(STUCK))
     assert run(engine, [sample(at, 1.5) for at in range(30)]) == []
