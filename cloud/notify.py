@@ -30,6 +30,7 @@ from cloud.config import CloudConfig, load
 from cloud.config.model import TargetConfig
 from cloud.errors import CloudError
 from cloud.kafka.readers import KEEP_EVERY_S, Partition, TopicReader, TopicRecord
+from cloud.remedies import remedies
 from cloud.values import CLOUD_CONFIG
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.reading_records import ALERTS_TOPIC
@@ -145,12 +146,14 @@ def message(alerts: Iterable[AlertRecord]) -> Message:
 
 
 def _paragraph(head: str, alerts: Sequence[AlertRecord]) -> str:
-    """One rule's alerts in short lines, for a phone."""
-    if len(alerts) <= _LISTED:
-        return "\n".join([head, *map(_lines, alerts)])
-    times = sorted(map(_minute, alerts))
-    counted = f"{len(alerts):,} alerts, {times[0]} to {times[-1]} UTC"
-    return f"{head}: {_masts(alerts)}\n{counted}\nThe first: {_lines(alerts[0])}"
+    """One rule's alerts in short lines, for a phone, and what to do about them."""
+    lines = [head, *map(_lines, alerts)]
+    if len(alerts) > _LISTED:
+        times = sorted(map(_minute, alerts))
+        counted = f"{len(alerts):,} alerts, {times[0]} to {times[-1]} UTC"
+        lines = [f"{head}: {_masts(alerts)}", counted, f"The first: {_lines(alerts[0])}"]
+    known = remedies().get(alerts[0].rule) if alerts[0].state == "raised" else None
+    return "\n".join(lines + ([known["remedy"]] if known else []))
 
 
 def _masts(alerts: Iterable[AlertRecord]) -> str:

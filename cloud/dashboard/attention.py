@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from nicegui import ui
@@ -17,6 +14,7 @@ from nicegui import ui
 from cloud.dashboard.fleet import EVIDENCE, Fleet
 from cloud.dashboard.frame import address, ago, card
 from cloud.lake.acknowledgements import Acknowledgement
+from cloud.remedies import remedies
 
 REPORT_DUE_S: Final = 26 * 3600
 """A mast reports once a day, at a time of its own; two hours are for a slow uplink."""
@@ -43,18 +41,6 @@ class Cause:
     area: str = ""
     alerts: tuple[str, ...] = ()
     seen: str = ""
-
-
-@cache
-def remedies() -> Mapping[str, Mapping[str, str]]:
-    """Remedies by rule; findings of its ``area`` that have ``says`` in their words are of the same cause."""
-    with Path(__file__).with_name("remedies.csv").open(newline="") as file:
-        return {row["rule"]: row for row in csv.DictReader(file)}
-
-
-def remedy_of(event: str) -> str:
-    """What to do about a gateway's event of that kind; '' where there is nothing to do."""
-    return next((row["remedy"] for row in remedies().values() if event in row["events"].split()), "")
 
 
 def causes(fleet: Fleet, now_s: float) -> list[Cause]:

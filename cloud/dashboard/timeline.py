@@ -8,9 +8,9 @@ from typing import Any, Final
 from nicegui import ui
 
 from cloud.config import DashboardConfig
-from cloud.dashboard.attention import remedy_of
 from cloud.dashboard.frame import MapCard, card, missing, moment
 from cloud.lake.events import MOST, Happened, Happenings, Place, Track
+from cloud.remedies import remedy_of
 
 _LONGEST_MARK: Final = 90
 

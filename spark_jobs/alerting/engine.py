@@ -192,8 +192,10 @@ class Engine:
 
     # Twins -----------------------------------------------------------------------------------------------
 
-    def set_twins(self, twins: Mapping[str, Mapping[str, str]]) -> list[OpenAlert]:
-        """Takes over the pairs of the table ``channels``: by gateway a twin's name by channel.
+    def set_twins(
+        self, twins: Mapping[str, Mapping[str, str]], booms: Mapping[str, Any] | None = None
+    ) -> list[OpenAlert]:
+        """Takes over the pairs of the table ``channels``: by gateway a twin's name by channel, and ``booms``.
 
         Returns raised alerts of those that are no twins any more: nothing evaluates them further.
         """
@@ -216,6 +218,13 @@ class Engine:
                     channel.pairs = [each for each in channel.pairs if each[0] is not pair]
             for channel in list(gateway.channels.values()):
                 self._join_pairs(gateway, channel)
+        for name, known in (booms or {}).items():
+            if (gateway := self._gateway(name)).booms != known:
+                gateway.booms = known
+                for channel in gateway.channels.values():
+                    channel.pairs = [each for each in channel.pairs if each[1] != PairEvaluator.VANE]
+                for pair in list(gateway.pairs.values()):
+                    self._shade(gateway, pair)
         return parted
 
     def _join_pairs(self, gateway: GatewayState, channel: ChannelState) -> None:
@@ -232,6 +241,16 @@ class Engine:
                     # Made now: the first one's windows are to be there when its twin comes.
                     twin = gateway.channels.get(name) or self._new_channel(gateway, name)
                     twin.pairs.append((pair, side))
+                self._shade(gateway, pair)
+
+    def _shade(self, gateway: GatewayState, pair: PairEvaluator) -> None:
+        """Has twins compared outside the tower's shadow, where their booms and a vane are known."""
+        vane, boom_deg = gateway.booms
+        twins_deg = [boom_deg[each] for each in (pair.first, pair.second) if each in boom_deg]
+        pair.shadows = [each + 180.0 for each in twins_deg] if pair.rule.shadow else []
+        if pair.shadows:
+            side = gateway.channels.get(vane) or self._new_channel(gateway, vane)
+            side.pairs.append((pair, pair.VANE))
 
     # Tables ----------------------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +46,10 @@ def level(value: float, above: float | None, below: float | None, clear: float) 
     return Level.VIOLATED if beyond else Level.NORMAL if normal else Level.BETWEEN
 
 
+_STANDS: Final = 5
+"""Periods that a value stands for at least: of a slow channel two are alike by chance."""
+
+
 class Track(Struct, array_like=True):
     """One pass through event time; ``anchor`` is the value that doesn't move, since ``anchor_us``."""
 
@@ -63,16 +68,17 @@ class Track(Struct, array_like=True):
         direction: bool = False,
     ) -> Change | None:
         """Takes a value newer than all before it."""
-        alarm, since_us = self.alarm, None
+        alarm, since_us, hold_us = self.alarm, None, rule.hold_us
         if isinstance(rule, Threshold):
             found = level(value, rule.above, rule.below, rule.clear)
         else:
             found, value, since_us = self._movement(rule, time_us, period_us, value, direction)
+            hold_us = max(hold_us, _STANDS * period_us)
         if found != Level.VIOLATED and not alarm.raised:
             # As nearly all are: the alarm's own step comes to the same, in three times the time.
             alarm.last_us, alarm.since_us = time_us, None
             return None
-        return alarm.step(Observation(time_us, found, value, live, period_us, since_us), rule.hold_us)
+        return alarm.step(Observation(time_us, found, value, live, period_us, since_us), hold_us)
 
     def _movement(
         self, rule: Stuck, time_us: int, period_us: int, value: float, direction: bool
@@ -198,13 +204,18 @@ def _bounded(value: float) -> float:
 
 @dataclass(slots=True)
 class PairEvaluator:
-    """A pair rule on two twins: their means over the same windows of event time."""
+    """A pair rule on two twins: their means over the same windows of event time.
 
+    ``shadows`` are the directions of the wind, in degrees, in which the tower shades one of them.
+    """
+
+    VANE: ClassVar = 2
     rule: Pair
     first: str
     second: str
+    shadows: Sequence[float] = ()
     alarm: Alarm = field(default_factory=Alarm)
-    sides: tuple[_Side, _Side] = field(default_factory=lambda: (_Side(), _Side()))
+    sides: list[_Side] = field(default_factory=lambda: [_Side(), _Side(), _Side()])
     direction: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -213,14 +224,19 @@ class PairEvaluator:
     def take(self, side: int, time_us: int, value: float, *, live: bool) -> Change | None:
         """Takes a value as ``Evaluator.take`` does; ignores late readings of windows that are over."""
         rule, direction = self.rule, self.direction
-        own = self.sides[side].add(time_us // rule.window_us, value, direction=direction)
+        own = self.sides[side].add(time_us // rule.window_us, value, direction=direction or side == self.VANE)
         if own is None or own.number * rule.window_us <= self.alarm.last_us:
             return None
-        other = next((each for each in self.sides[1 - side].done if each.number == own.number), None)
-        if other is None or 2 * min(own.readings, other.readings) < max(own.readings, other.readings):
+        number = own.number
+        one, other, wind = (next((it for it in by.done if it.number == number), None) for by in self.sides)
+        if one is None or other is None or (self.shadows and wind is None):
+            return None
+        if 2 * min(one.readings, other.readings) < max(one.readings, other.readings):
             # Means of different times: gusts, not the twins, would differ.
             return None
-        difference = _apart(own.mean, other.mean, direction)
+        if wind is not None and any(_apart(wind.mean, each, True) <= rule.shadow for each in self.shadows):
+            return None
+        difference = _apart(one.mean, other.mean, direction)
         found = level(difference, rule.difference, None, rule.clear)
         # The alert is of the window; what caused it is the reading that completed it.
         change = self.alarm.step(
@@ -230,4 +246,6 @@ class PairEvaluator:
 
     def restore(self, state: list[Any]) -> None:
         """Takes over the stored alarm and sides."""
-        self.alarm, self.sides = msgspec.convert(state, tuple[Alarm, tuple[_Side, _Side]])
+        self.alarm, sides = msgspec.convert(state, tuple[Alarm, list[_Side]])
+        # Earlier versions stored two.
+        self.sides = [*sides, _Side()][: self.VANE + 1]

@@ -21,6 +21,7 @@ from spark_jobs.alerting.rules import (
     Wear,
 )
 from spark_jobs.platform import schemas
+from spark_jobs.platform.intervals import now_us
 from spark_jobs.platform.schemas import CHANNELS, EVENTS, HEALTH, PRESENCE, RUNS, STATISTICS, TRENDS, Table
 
 _START_US: Final = "unix_micros(interval_start) as start_us"
@@ -32,12 +33,23 @@ _TREND_DAYS: Final = 14
 _MOST_DETAIL: Final = 200
 _MOST_FIELDS: Final = 4000
 """Characters of an event's fields of which a message can have some."""
+_ABSENT: Final = "coalesce(quality = 9 and n_missing = 0, false)"
+"""SQL: whether an interval is one without a reading of any quality."""
 
 
 def _recovery(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Closed intervals of ``statistics`` of one length."""
-    closed = changes.where(f"interval_s = {interval_s} and version >= 1 and recovery is not null")
-    return closed.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
+    """Closed intervals of ``statistics`` of one length, but those in which nothing at all came of a gateway.
+
+    Such an outage is its silence: all its channels would say it again.
+    """
+    of_length = f"interval_s = {interval_s}"
+    closed = changes.where(f"{of_length} and version >= 1 and recovery is not null")
+    days = [row.date for row in closed.where(_ABSENT).select("date").distinct().collect()]
+    key, came = ("gateway", "interval_start"), table.where(f"{of_length} and not {_ABSENT}")
+    came = came.where(F.col("date").isin(days)).select(*key).distinct()
+    absent = closed.where(_ABSENT).join(came, list(key), "left_semi").select(*closed.columns)
+    found = closed.where(f"not {_ABSENT}").union(absent) if days else closed
+    return found.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
 
 
 def _presence(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
@@ -122,12 +134,17 @@ def _wear(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
 
 
 def _calibrations(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Days until each changed channel's calibration expires; endless where none in force does."""
-    left = F.max(F.when(F.expr("coalesce(in_force, true)"), F.datediff("expires", F.current_date())))
-    days = F.coalesce(left.cast("double"), F.lit(float("inf")))
+    """The day on which each changed channel's calibration expires; endless where none in force does."""
+    last = F.max(F.when(F.expr("coalesce(in_force, true)"), F.unix_date("expires")))
+    day = F.coalesce(last.cast("double"), F.lit(float("inf"))).alias("measure")
     changed = table.join(changes.select("gateway", "channel").distinct(), ["gateway", "channel"], "left_semi")
-    rows = changed.groupBy("gateway", "channel").agg(days.alias("measure"))
-    return rows.select("*", F.unix_micros(F.current_timestamp()).alias("start_us"), F.lit(1).alias("version"))
+    return changed.groupBy("gateway", "channel").agg(day, F.lit(1).alias("version"))
+
+
+def _with_days(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A calibration with the days that are left of it, by the clock of all rules."""
+    at_us = now_us()
+    return {**row, "start_us": at_us, "measure": row["measure"] - at_us // (_DAY_S * 1_000_000)}
 
 
 def _as_they_are(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -163,9 +180,9 @@ FEEDS: Final[Sequence[tuple[type[Rule], Feed]]] = (
     (Anomaly, Feed(schemas.ANOMALIES, _anomalies)),
     (Cloned, Feed(PRESENCE, _presence)),
     (Event, Feed(EVENTS, _events, _DAY_S, _described)),
-    (Event, Feed(RUNS, _starts, _DAY_S)),
+    (Event, Feed(RUNS, _starts, _DAY_S, _described)),
     (Health, Feed(HEALTH, _health, _DAY_S, _with_slope)),
     (Wear, Feed(TRENDS, _wear, _DAY_S)),
-    (Calibration, Feed(CHANNELS, _calibrations, _DAY_S, by_days=True)),
+    (Calibration, Feed(CHANNELS, _calibrations, _DAY_S, _with_days, by_days=True)),
 )
 """The kinds of rules, each with what it is evaluated on."""

@@ -9,8 +9,9 @@ records wait in Kafka, and are always live: of the past, the recovery shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.alerting.alarm import MIN_GAP_US, Alarm, OpenAlert, RuleId, Transition
@@ -109,7 +110,9 @@ class ChannelState:
 class GatewayState:
     """One gateway: its channels, their pairs, and the alarms of intervals.
 
-    ``twins``: a twin's name by channel. ``opened``: alerts that are open, of what has not come yet.
+    ``twins``: a twin's name by channel. ``booms``, read at each start: the vane by which twins are compared,
+    and by channel the degrees where its boom points to. ``opened``: alerts that are open, of what has not
+    come yet.
     ``horizon_us``: newest live event time, at most its arrival; ``received_since_us``: since when readings
     came without a gap; ``arrived_us``: when Kafka had its newest record. ``moving``: a channel's silence may
     change.
@@ -121,6 +124,7 @@ class GatewayState:
     pairs: dict[tuple[RuleId, str, str], PairEvaluator] = field(init=False, default_factory=dict)
     intervals: dict[tuple[RuleId, str | None], Alarm] = field(init=False, default_factory=dict)
     twins: dict[str, str] = field(init=False, default_factory=dict)
+    booms: tuple[str, Mapping[str, float]] = field(init=False, default=("", MappingProxyType({})))
     opened: dict[tuple[RuleId, str | None], OpenAlert] = field(init=False, default_factory=dict)
     horizon_us: int = field(init=False, default=-1)
     received_since_us: int = field(init=False, default=-1)

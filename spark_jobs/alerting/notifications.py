@@ -15,7 +15,7 @@ from cloud.wire.command_records import Command
 from cloud.wire.fields import format_time
 from spark_jobs.alerting.alarm import OpenAlert, RuleId, Transition
 from spark_jobs.alerting.evaluator import AlertEvent
-from spark_jobs.alerting.rules import Calibration, CommandRule, Health, Rule, Wear, alert_id
+from spark_jobs.alerting.rules import CommandRule, Event, Pair, Rule, Threshold, alert_id
 
 _HOUR_US: Final = 3_600_000_000
 _LONGEST_DETAIL: Final = 1000
@@ -57,8 +57,8 @@ class Notifier:
             if command is not None:
                 commands.append(command)
             text = rule.text(event.gateway, event.about or event.channel, event.value, event.detail)
-            if cleared and isinstance(rule, Health | Wear | Calibration):
-                # Its words are about days that are left, or a limit.
+            if cleared and not isinstance(rule, Event | Threshold | Pair):
+                # Its words are about what is wrong, or how long it has been, or the days that are left.
                 text = f"{event.gateway}: {' '.join(filter(None, (rule.name, event.channel)))}"
             records.append(
                 AlertRecord(

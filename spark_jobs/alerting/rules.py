@@ -254,7 +254,8 @@ class Silent(Rule):
 class Pair(HeldRule):
     """Twins whose means over ``window_us`` differ by more; the alert ends at ``clear``.
 
-    ``pairs`` are channels; empty: the pairs of the table ``channels``.
+    ``pairs`` are channels; empty: the pairs of the table ``channels``. Windows in which the wind comes from
+    within ``shadow`` degrees of where the tower shades a twin, opposite its boom, don't count; 0: all do.
     """
 
     kind: Literal["pair"]
@@ -262,6 +263,7 @@ class Pair(HeldRule):
     clear: Annotated[Number, Field(ge=0), Ending] = Field(None, validate_default=True)
     window_us: Span = Field(60_000_000, validation_alias="window")
     pairs: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)] = ()
+    shadow: Annotated[Number, Field(ge=0, lt=90)] = 0.0
 
 
 class Recovery(HeldRule):

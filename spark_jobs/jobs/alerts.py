@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
 from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
@@ -337,17 +337,29 @@ class AlertsJob(Job):
         return events
 
     def _read_twins(self) -> None:
+        found = self._twins()
+        with self._lock:
+            self._deliver(self._ends(self._engine.set_twins(*found)))
+
+    def _twins(self) -> tuple[dict[str, dict[str, str]], dict[str, tuple[str, dict[str, float]]]]:
+        """Twins and booms by the table ``channels``, as the engine takes them; none where none are wanted."""
         wanted = any(isinstance(rule, Pair) and not rule.pairs for rule in self._rules.rules)
         if not wanted or not self._has(CHANNELS):
-            return
+            return {}, {}
         channels = self._spark.read.format("delta").load(self._settings.table(CHANNELS.name))
-        rows = channels.where("pair is not null and coalesce(in_force, true)")
+        rows = channels.where(self._own(F.col("gateway")) & F.expr("coalesce(in_force, true)"))
+        # The highest one: the tower disturbs it least.
+        vane = F.expr("if(quantity = 'wind_direction', struct(height_m, channel), null)")
+        rows = rows.withColumn("vane", F.max(vane).over(Window.partitionBy("gateway")))
         twins: dict[str, dict[str, str]] = {}
-        for row in rows.where(self._own(F.col("gateway"))).select("gateway", "channel", "pair").collect():
-            twin = f"{row.pair}.{row.channel.rpartition('.')[2]}"
-            twins.setdefault(row.gateway, {})[row.channel] = twin
-        with self._lock:
-            self._deliver(self._ends(self._engine.set_twins(twins)))
+        booms: dict[str, tuple[str, dict[str, float]]] = {}
+        for row in rows.where("pair is not null or boom_deg is not null").collect():
+            if row.boom_deg is not None and row.vane is not None:
+                booms.setdefault(row.gateway, (row.vane.channel, {}))[1][row.channel] = row.boom_deg
+            if row.pair is not None:
+                twin = f"{row.pair}.{row.channel.rpartition('.')[2]}"
+                twins.setdefault(row.gateway, {})[row.channel] = twin
+        return twins, booms
 
     def _load_rules(self) -> Rules:
         rules, (_, parts) = load_rules(self._rules_path or DEFAULT_RULES), self._shard
@@ -381,7 +393,8 @@ class AlertsJob(Job):
             self._follow_tables()
             self._engine.restore(msgspec.json.decode(msgspec.json.encode(states)))
             self._engine.caught_up = caught_up
-            self._deliver(self._ends(self._engine.adopt(self._open_alerts())))
+            ended = self._engine.adopt(self._open_alerts()) + self._engine.set_twins(*self._twins())
+            self._deliver(self._ends(ended))
             forgotten = self._crowds.forget_rules((rule.id for rule in rules.rules), now_us())
             self._deliver(self._outgoing(forgotten))
         log.info("event=rules.taken rules=%d file=%s", len(rules.rules), self._rules_path)
@@ -460,7 +473,9 @@ class AlertsJob(Job):
             self._pending = [tuple(record) for record in state["pending"]]
             self._unwritten = state["unwritten"]
             self._engine.restore(state["gateways"])
-        self._pending += self._ends(self._engine.adopt(self._open_alerts()))
+        # Before any batch: a backlog's twins are to be compared outside the tower's shadow, too.
+        ended = self._engine.adopt(self._open_alerts()) + self._engine.set_twins(*self._twins())
+        self._pending += self._ends(ended)
 
     def _open_alerts(self) -> list[OpenAlert]:
         """Alerts that were raised and not cleared, by the table and the rows that wait for it."""

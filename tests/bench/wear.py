@@ -34,12 +34,16 @@ _LATITUDE, _LONGITUDE = 27.7, 85.5
 
 @dataclass(frozen=True)
 class History:
-    """A mast's year as tables; ``fault`` begins on day ``begins`` and is at its limit on day ``ends``."""
+    """A mast's year as tables; ``fault`` begins on day ``begins`` and is at its limit on day ``ends``.
+
+    Cup a is in the tower's shadow when the wind comes from ``shadow_deg``, its twin when from opposite.
+    """
 
     tables: dict[str, pa.Table]
     fault: str | None
     begins: int
     ends: int
+    shadow_deg: float
 
 
 def _slow(n: int, days: float, chance: np.random.Generator, per_day: int = 1) -> Any:
@@ -72,20 +76,21 @@ def _cos_zenith(day: Any, utc_h: Any) -> Any:
     return np.sin(phi) * np.sin(declination) + np.cos(phi) * np.cos(declination) * np.cos(angle)
 
 
-def simulate(seed: int, fault: str | None) -> History:
-    """A mast's year."""
+def simulate(seed: int, fault: str | None, first: date = FIRST, begins: int | None = None) -> History:
+    """A mast's year from ``first`` on; without ``begins`` the fault begins on a day by chance."""
     chance = np.random.default_rng(seed)
     n = DAYS * PER_DAY
     at = np.arange(n)
     day, hour = at // PER_DAY, at % PER_DAY / 6
-    begins = int(chance.integers(90, 200))
+    by_chance = int(chance.integers(90, 200))
+    begins = by_chance if begins is None else begins
     worn = np.clip(np.arange(DAYS) - begins, 0, None) / 30
     rate = {name: RATES[name] * (fault == name) for name in FAULTS}
     season = np.cos(2 * np.pi * (day - chance.integers(0, 365)) / 365)
     measured = np.ones(n, bool)
     for _ in range(chance.integers(2, 5)):
-        first = int(chance.integers(0, DAYS - 15)) * PER_DAY
-        measured[first : first + int(chance.integers(2, 14) * PER_DAY)] = False
+        gap = int(chance.integers(0, DAYS - 15)) * PER_DAY
+        measured[gap : gap + int(chance.integers(2, 14) * PER_DAY)] = False
     rows: list[dict[str, Any]] = []
 
     def add(channel: str, quantity: str, avg: Any, sd: Any, where: Any) -> None:
@@ -114,7 +119,7 @@ def simulate(seed: int, fault: str | None) -> History:
     add("vane.wind_direction", "wind_direction", direction, np.full(n, 8.0), every)
 
     # Sun: haze of the season and of some days; rain cleans to nine tenths, in a dry season there is none.
-    cos_z = np.clip(_cos_zenith(day, hour + 1 / 12), 0, 1)
+    cos_z = np.clip(_cos_zenith(day + first.timetuple().tm_yday - 1, hour + 1 / 12), 0, 1)
     haze = 1 - 0.02 * np.cos(2 * np.pi * (day - 20) / 365) + 0.018 * _slow(DAYS, 5, chance)[day]
     cover = _hourly(n, 1.5, chance) + 0.5 * np.cos(2 * np.pi * (day - 200) / 365)
     cloud = np.where(cover > 0.4, 0.25 + 0.5 * chance.random(n), 1.0)
@@ -134,8 +139,8 @@ def simulate(seed: int, fault: str | None) -> History:
     volts *= 1 - rate["supply"] / 100 * worn[day]
     add("battery.voltage", "voltage", volts, np.full(n, 0.02), at % 6 == 0)
 
-    reports = _reports(chance, rate, worn, measured.reshape(DAYS, PER_DAY).any(axis=1))
-    starts = np.datetime64(FIRST, "us") + at * np.timedelta64(600, "s")
+    reports = _reports(chance, rate, worn, measured.reshape(DAYS, PER_DAY).any(axis=1), first)
+    starts = np.datetime64(first, "us") + at * np.timedelta64(600, "s")
     statistics = pa.concat_tables([
         pa.table({
             "channel": [each["channel"]] * len(each["at"]), "quantity": [each["quantity"]] * len(each["at"]),
@@ -151,26 +156,28 @@ def simulate(seed: int, fault: str | None) -> History:
     elif fault == "outbox":
         limit -= 1
     ends = begins + round(30 * limit / RATES[fault]) if fault else DAYS
-    return History({"statistics": statistics, "health": reports}, fault, begins, ends)
+    return History({"statistics": statistics, "health": reports}, fault, begins, ends, boom)
 
 
-def _reports(chance: np.random.Generator, rate: dict[str, float], worn: Any, is_up: Any) -> pa.Table:
+def _reports(
+    chance: np.random.Generator, rate: dict[str, float], worn: Any, is_up: Any, first: date
+) -> pa.Table:
     """Daily reports: some fail a little, an uplink that is away for days fills the outbox for as long."""
     errors = np.clip(0.004 + 0.004 * chance.standard_exponential(DAYS) + rate["errors"] / 100 * worn, 0, 1)
     errors += np.where(chance.random(DAYS) < 0.01, 0.3 * chance.random(DAYS), 0)
     share = 0.01 + rate["outbox"] / 100 * worn + 0.002 * chance.random(DAYS)
     for _ in range(chance.integers(2, 8)):
-        first, long = int(chance.integers(0, DAYS - 9)), int(chance.integers(1, 9))
-        share[first : first + long] += 0.03 * np.arange(1, long + 1)
+        away, long = int(chance.integers(0, DAYS - 9)), int(chance.integers(1, 9))
+        share[away : away + long] += 0.03 * np.arange(1, long + 1)
     wander = 150 * _slow(DAYS, 4, chance) - 400 * (np.arange(DAYS) % 30) / 30
     free = np.clip(20_000 + wander - rate["disk"] * worn, 0, None) * 1e6
     days = [at for at in range(DAYS) if is_up[at]]
-    begin = datetime(FIRST.year, FIRST.month, FIRST.day, 5, tzinfo=UTC)
+    begin = datetime(first.year, first.month, first.day, 5, tzinfo=UTC)
     times = pa.array([begin + timedelta(days=at) for at in days], pa.timestamp("us", tz="UTC"))
     recovery = pa.array([[("dht.temperature", max(0.0, 1 - errors[at]))] for at in days],
                         pa.map_(pa.string(), pa.float64()))  # fmt: skip
     return pa.table({
-        "time": times, "kafka_time": times, "date": pa.array([FIRST + timedelta(at) for at in days]),
+        "time": times, "kafka_time": times, "date": pa.array([first + timedelta(at) for at in days]),
         "daemon": pa.nulls(len(days), pa.string()), "recovery": recovery,
         "outbox_bytes": pa.array([int(1e9 * min(share[at], 1)) for at in days]),
         "outbox_max_bytes": pa.array([10**9] * len(days)),

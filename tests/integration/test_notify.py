@@ -158,7 +158,10 @@ def test_a_group_is_one_message_sent_once_whatever_happens(
         late = alert("a4", gateway, historical=True)
         produce(provisioned, b"{", *(each.to_json() for each in (other, first, late, second, first)))
         (text,) = eventually(lambda: list(hook.taken))
-        each_line = [f"{gateway} cabinet.temperature, 2026-11-24 11:58 UTC", "61.2 Cel above 60"]
+        each_line = [
+            f"{gateway} cabinet.temperature, 2026-11-24 11:58 UTC", "61.2 Cel above 60",
+            "Shade or vent the box.",
+        ]  # fmt: skip
         assert text.splitlines() == [
             f"{gateway}: hot", "hot, warning", *each_line, "", "hot, critical", *each_line,
         ]  # fmt: skip
@@ -359,7 +362,7 @@ def test_a_mail_has_the_lines_of_its_alerts_and_their_letters(
 ) -> None:
     server, url = mails
     text = message([alert("a"), alert("b", "mast-2", detail="<b>5</b> < 6 & 7 *8*, :smile: \\n http://x/")])
-    assert len(text.body.splitlines()) == 5
+    assert len(text.body.splitlines()) == 6
     assert Sender("olga", load(configure(olga=f'url = "{url}{form}"')))(text)
     (mail,) = server.found
     assert mail["Subject"] == text.title
@@ -401,7 +404,8 @@ def test_a_message_says_mast_and_cause_in_short_lines() -> None:
     )
     assert two.title == "2 masts: hot, over: stuck"
     assert two.body.splitlines() == [
-        "hot, warning", "mast-07 cabinet.temperature, 2026-11-24 11:58 UTC", "61.2 Cel", "",
+        "hot, warning", "mast-07 cabinet.temperature, 2026-11-24 11:58 UTC", "61.2 Cel",
+        "Shade or vent the box.", "",
         "over: stuck, warning", "mast-08 cabinet.temperature, 2026-11-24 12:03 UTC", "x",
     ]  # fmt: skip
     many = message([alert(rule, rule=f"rule-{rule}") for rule in "abcde"])

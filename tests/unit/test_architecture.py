@@ -18,8 +18,8 @@ MOST_LINES_OF_A_ROOM = {
     "gateway": 27_520,
     "drivers": 8_250,
     "buffer": 2_150,
-    "cloud": 24_600,
-    "spark_jobs": 13_620,
+    "cloud": 24_650,
+    "spark_jobs": 13_700,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
 MOST_ARGUMENTS = 7

@@ -28,6 +28,8 @@ from cloud.wire.alert_records import AlertRecord
 from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
 from spark_jobs.alerting.engine import PARTS
+from spark_jobs.alerting.feeds import FEEDS
+from spark_jobs.alerting.rules import Recovery
 from spark_jobs.jobs.alerts import AlertsJob, StateFiles, collect_samples
 from spark_jobs.platform.errors import JobError, SettingsError
 from spark_jobs.platform.schemas import ANOMALIES, CHANNELS, PRESENCE, STATISTICS
@@ -547,3 +549,25 @@ def state_of(path: Path) -> Any:
     if hashlib.sha256(content[32:]).digest() != content[:32]:
         return None
     return json.loads(zlib.decompress(content[32:]))
+
+
+def test_an_outage_of_a_gateway_is_no_low_recovery_of_its_channels(spark: SparkSession) -> None:
+    rows = spark.sql("""
+        SELECT *, 600 AS interval_s, 1 AS version, DATE '2026-11-18' AS date FROM VALUES
+            ('mast-1', 'a', TIMESTAMP '2026-11-18 10:00:00', 0D, 9, 0L),
+            ('mast-1', 'b', TIMESTAMP '2026-11-18 10:00:00', 0D, 9, 0L),
+            ('mast-1', 'a', TIMESTAMP '2026-11-18 10:10:00', 0D, 9, 0L),
+            ('mast-1', 'b', TIMESTAMP '2026-11-18 10:10:00', 0.5D, 1, 0L),
+            ('mast-2', 'a', TIMESTAMP '2026-11-18 10:00:00', 0D, 9, 5L)
+            AS t(gateway, channel, interval_start, recovery, quality, n_missing)""")
+    recovery = next(feed.rows for kind, feed in FEEDS if kind is Recovery)
+    # Of mast-1 nothing came at ten; then one of its channels did, and of mast-2 readings without a value.
+    found = recovery(rows, rows, 600).selectExpr(
+        "gateway", "channel", "start_us % 3600000000 / 6e8", "measure"
+    )
+    assert sorted(map(tuple, found.collect())) == [
+        ("mast-1", "a", 1.0, 0.0), ("mast-1", "b", 1.0, 0.5), ("mast-2", "a", 0.0, 0.0),
+    ]  # fmt: skip
+    # Each is judged though the others are in no batch with it.
+    alone = recovery(rows.where("channel = 'a' and gateway = 'mast-1'"), rows, 600)
+    assert [row.start_us % 3_600_000_000 for row in alone.collect()] == [600_000_000]

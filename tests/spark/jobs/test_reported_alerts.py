@@ -142,7 +142,7 @@ def test_the_packaged_rules_on_events_reports_and_calibrations(
     assert details["mast-moved", None] == (
         f"{gateway} is not where it stood: site-moved: distance_m 1210, latitude 54.5"
     )
-    assert details["outbox-filling", None].startswith(f"{gateway}: its outbox is full in 2 days")
+    assert details["outbox-filling", None].startswith(f"{gateway}: its outbox fills, in 2 days from then on")
     assert "expires in 20 days" in details["calibration-ends", "cup.wind_speed"]
     raised_at = {(each.rule, each.channel): each.raised_at for each in first if each.state == "raised"}
     assert raised_at["calibration-expired", "vane.wind_speed"] == f"{today}T00:00:00.000Z"

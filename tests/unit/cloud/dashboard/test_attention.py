@@ -13,12 +13,13 @@ import pytest
 
 from cloud.config import DashboardUser
 from cloud.dashboard import fleet_page
-from cloud.dashboard.attention import Cause, causes, remedies, remedy_of
+from cloud.dashboard.attention import Cause, causes
 from cloud.dashboard.audience import Audience
 from cloud.dashboard.fleet import EVIDENCE, Fleet, FleetReader
 from cloud.dashboard.live import LiveReader, LiveReadings
 from cloud.errors import CloudError
 from cloud.lake.acknowledgements import acknowledge
+from cloud.remedies import remedies, remedy_of
 from gateway.status import findings as source_of_findings
 from spark_jobs import alerting
 from spark_jobs.platform import schemas

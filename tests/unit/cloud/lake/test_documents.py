@@ -155,9 +155,7 @@ def test_the_same_is_kept_once_and_taken_back_by_name(lake: Path) -> None:
 
 def test_more_than_a_reader_has_memory_for_is_refused(lake: Path) -> None:
     large = [PDF + bytes([number]) * (MOST_BYTES - len(PDF)) for number in range(4)]
-    with pytest.raises(
-        LakeError, match=r"in/3\.bin: have more than 62,914,560 bytes together"
-    ):
+    with pytest.raises(LakeError, match=r"in/3\.bin: have more than 62,914,560 bytes together"):
         filed(lake, *large)
     rows, _ = filed(lake, *large[:3])
     assert [document_of(reader_of(lake), row["id"])[1] for row in rows] == large[:3]

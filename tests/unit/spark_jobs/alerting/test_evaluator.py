@@ -283,6 +283,14 @@ def test_a_vane_that_trembles_about_north_is_stuck_and_one_that_turns_is_not() -
     assert vane([359.0, 2.0, 359.0, 2.0, 359.0, 2.0, 359.0]) == []
 
 
+def test_two_readings_of_a_slow_channel_that_are_alike_are_not_stuck() -> None:
+    engine = Engine(rules(STUCK))
+    slow = [sample(300 * at, value, period_s=300) for at, value in ((0, 7.0), (2, 7.0), (3, 8.0))]
+    assert run(engine, slow) == []
+    stands = [sample(300 * at, 9.0, period_s=300) for at in range(4, 10)]
+    assert short(run(engine, stands)) == [("RAISED", 1200, 2700, True)]
+
+
 def test_a_calm_is_not_stuck() -> None:
     engine = Engine(rules(STUCK))
     assert run(engine, [sample(at, 1.5) for at in range(30)]) == []
@@ -308,6 +316,8 @@ def test_a_channel_is_silent_while_its_gateway_goes_on() -> None:
     assert events[0].value == 35
     events = run(engine, [sample(50, 20)])
     assert [(t.channel, *short([t])[0]) for t in events] == [("box.temperature", "CLEARED", 14, 50, True)]
+    # Its end doesn't say that nothing has come for 0 s.
+    assert Notifier().records(events, T0)[0][0].detail == "over: mast-07: silent box.temperature"
 
 
 def test_an_outage_of_the_gateway_is_no_silence_of_its_channels() -> None:
@@ -439,6 +449,27 @@ def test_twins_that_are_parted_are_compared_no_more() -> None:
     assert "its twin is another one now" in closing(parted, rules(PAIR).rules[0]).detail
     assert engine.observe(samples[60:], T0 + 60 * S) == []
     assert engine.set_twins({A[0]: {A[1]: B[1]}}) == []
+
+
+def test_twins_are_not_compared_in_the_shadow_of_the_tower() -> None:
+    """The booms point north and south; the vane's windows come late, and through a restart."""
+    winds = [175.0, 200.0, 355.0, 90.0, 90.0, 0.0, 90.0, 90.0]
+    samples = twins([0.7, -0.7, 0.7, 0.7, 0.7, 0.0, 0.0, 0.0])
+    vane = [sample(at, winds[at // 10], channel="v.wind_direction") for at in range(80)]
+    twin, booms = {A[0]: {A[1]: B[1]}}, {A[0]: ("v.wind_direction", {A[1]: 0.0, B[1]: 180.0})}
+    expected = [("RAISED", 30, 40, True), ("CLEARED", 30, 70, True)]
+    for order in (samples + vane, sorted(samples + vane, key=lambda each: each.time_us)):
+        engine = Engine(rules(PAIR + "shadow = 30\n"))
+        engine.set_twins(twin, booms)
+        events = engine.observe(order[:100], T0 + 90 * S)
+        again = Engine(rules(PAIR + "shadow = 30\n"))
+        again.restore(stored(engine))
+        again.set_twins(twin, booms)
+        assert short(events + again.observe(order[100:], T0 + 90 * S)) == expected
+    # Where the booms are not known, all windows count.
+    engine = Engine(rules(PAIR + "shadow = 30\n"))
+    engine.set_twins(twin)
+    assert short(engine.observe(samples, T0 + 90 * S)) == [("RAISED", 0, 10, True), ("CLEARED", 0, 60, True)]
 
 
 def test_recovery_of_closed_intervals_and_its_correction() -> None:
