@@ -224,7 +224,7 @@ def _trend(kind: Kind, days: Sequence[Daily], until: date) -> Trend:
     return Trend(
         days[-1].gateway, days[-1].channel or None, kind.name, until, level, reference, kind.unit,
         slope, low, high, kind.limit, crosses, begin, end, first, count, sum(each.n for each in within),
-        _words(kind, (level, slope, crosses, begin, end), f"{count} days since {first}"),
+        _words(kind, (level, slope, crosses, begin, end), until, f"{count} days since {first}"),
     )  # fmt: skip
 
 
@@ -246,13 +246,15 @@ def _crossing(
     return first, begin, end if flat <= _FURTHEST_DAYS else None
 
 
-def _words(kind: Kind, trend: tuple[Any, ...], evidence: str) -> str:
+def _words(kind: Kind, trend: tuple[Any, ...], until: date, evidence: str) -> str:
     level, a_month, crosses, begin, end = trend
     text = f"{kind.words} {level:{'+' * kind.relative}.3g} {kind.unit}"
     if a_month is None:
         return f"{text}: no trend yet ({evidence})"
-    text += f", {a_month:+.2g} a month"
-    if crosses is not None:
+    text += f", {a_month:+{'.0f' if abs(a_month) >= 10 else '.2g'}} a month"
+    if crosses == until:
+        text += f": past its limit of {kind.limit:g} {kind.unit}"
+    elif crosses is not None:
         text += f": {kind.limit:g} {kind.unit} on {crosses}"
         text += f" ({begin or '…'} to {end or 'never'})" if begin != end else ""
     return f"{text}, by {evidence}"

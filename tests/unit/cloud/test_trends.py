@@ -85,6 +85,7 @@ def test_the_day_of_the_limit() -> None:
     assert (below.crosses, below.days_left) == (None, None)
     beyond = only(of("outbox", [95.0] * 14, channel=""))
     assert (beyond.days_left, beyond.crosses_until) == (0, UNTIL)
+    assert beyond.detail.startswith("outbox 95 %, +0 a month: past its limit of 90 %, by 14 days")
 
 
 def test_a_line_that_may_not_get_there_gives_no_days() -> None:

@@ -118,7 +118,7 @@ TOPIC = DownlinkStatus(received=5, published=3, refused={"NO_KEY": 2}, lag=0)
         (
             {"site_moved_m": 12345}, "site", "warning",
             "the mast was moved: by GPS it is 12,345 m from its place in the config",
-            "give [site] its new position",
+            "find out who moved it",
         ),
         (
             {"relays": {"heater": replace(RELAY, interlocks=RULES)}}, "relay", "warning",
