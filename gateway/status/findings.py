@@ -55,7 +55,7 @@ def find(status: Status, config: Config) -> Iterator[Finding]:
         yield Finding("sensor", "error", f"hangs: {', '.join(status.sensors_hung)}", remedy)
     if status.site_moved_m is not None:
         found = f"the mast was moved: by GPS it is {status.site_moved_m:,} m from its place in the config"
-        remedy = "find out who moved it; if it stays, give [site] the new position, and as valid_from its day"
+        remedy = "find out who moved it; if it stays, give [site] the new position and its day as valid_from"
         yield Finding("site", "warning", found, remedy)
     yield from _relays(status)
     yield from _traffic(status, config)

@@ -176,7 +176,7 @@ class Mast:
             "findings": [{
                 "area": "site", "severity": "warning",
                 "what": "the mast was moved: by GPS it is 1,370 m from [site]",
-                "remedy": "find out who moved it; if it stays, give [site] the new position, and as valid_from its day",
+                "remedy": "find out who moved it; if it stays, give [site] the new position and its day",
             }],
         }  # fmt: skip
 
