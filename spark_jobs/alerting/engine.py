@@ -7,13 +7,21 @@ which decides whether something is live, never what the state is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from spark_jobs.alerting.alarm import Alarm, Change, Level, Observation, OpenAlert
 from spark_jobs.alerting.evaluator import EVALUATED, AlertEvent, Evaluator, PairEvaluator, is_direction, level
-from spark_jobs.alerting.gateway_state import ChannelState, GatewayState, Sample, Silence, restore_silences
+from spark_jobs.alerting.gateway_state import (
+    NO_BOOM,
+    ChannelState,
+    GatewayState,
+    Sample,
+    Silence,
+    restore_silences,
+)
 from spark_jobs.alerting.rules import (
     Anomaly,
     Calibration,
@@ -193,7 +201,9 @@ class Engine:
     # Twins -----------------------------------------------------------------------------------------------
 
     def set_twins(
-        self, twins: Mapping[str, Mapping[str, str]], booms: Mapping[str, Any] | None = None
+        self,
+        twins: Mapping[str, Mapping[str, str]],
+        booms: Mapping[str, tuple[str, Mapping[str, float]]] = MappingProxyType({}),
     ) -> list[OpenAlert]:
         """Takes over the pairs of the table ``channels``: by gateway a twin's name by channel, and ``booms``.
 
@@ -213,13 +223,13 @@ class Engine:
                 del gateway.pairs[key]
                 if (since_us := pair.alarm.since_us) is not None and pair.alarm.raised:
                     parted.append(OpenAlert(rule, name, first, since_us, pair.alarm.last_us, pair.alarm.live))
-                for side in (first, second):
-                    channel = gateway.channels[side]
+                for channel in gateway.channels.values():
                     channel.pairs = [each for each in channel.pairs if each[0] is not pair]
             for channel in list(gateway.channels.values()):
                 self._join_pairs(gateway, channel)
-        for name, known in (booms or {}).items():
-            if (gateway := self._gateway(name)).booms != known:
+        for name in {*booms, *(each.name for each in self._gateways.values() if each.booms != NO_BOOM)}:
+            gateway, known = self._gateway(name), booms.get(name, NO_BOOM)
+            if gateway.booms != known:
                 gateway.booms = known
                 for channel in gateway.channels.values():
                     channel.pairs = [each for each in channel.pairs if each[1] != PairEvaluator.VANE]

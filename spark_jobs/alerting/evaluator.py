@@ -84,7 +84,8 @@ class Track(Struct, array_like=True):
         self, rule: Stuck, time_us: int, period_us: int, value: float, direction: bool
     ) -> tuple[Level, float, int | None]:
         """Its level, how many seconds it has stood, and since when if not since this value."""
-        gap = time_us - self.alarm.last_us > max(MIN_GAP_US, 3 * period_us)
+        # What stands for days stands through a restart or two.
+        gap = time_us - self.alarm.last_us > max(MIN_GAP_US, 3 * period_us, rule.hold_us // 10)
         if rule.moving_above is not None and value <= rule.moving_above:
             self.anchor = None
         elif self.anchor is None and self.alarm.raised and self.alarm.since_us is not None:
@@ -229,7 +230,7 @@ class PairEvaluator:
             return None
         number = own.number
         one, other, wind = (next((it for it in by.done if it.number == number), None) for by in self.sides)
-        if one is None or other is None or (self.shadows and wind is None):
+        if one is None or other is None or (self.shadows and wind is None and self._vane_comes()):
             return None
         if 2 * min(one.readings, other.readings) < max(one.readings, other.readings):
             # Means of different times: gusts, not the twins, would differ.
@@ -243,6 +244,11 @@ class PairEvaluator:
             Observation(own.number * rule.window_us, found, difference, live, rule.window_us), rule.hold_us
         )
         return None if change is None else change._replace(time_us=time_us)
+
+    def _vane_comes(self) -> bool:
+        """Whether the vane may still have the windows that are kept: one that is dead mutes nothing."""
+        windows = self.sides[0].done
+        return len(windows) < _KEPT_WINDOWS or self.sides[self.VANE].number >= windows[0].number
 
     def restore(self, state: list[Any]) -> None:
         """Takes over the stored alarm and sides."""

@@ -44,11 +44,13 @@ def _recovery(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFram
     """
     of_length = f"interval_s = {interval_s}"
     closed = changes.where(f"{of_length} and version >= 1 and recovery is not null")
-    days = [row.date for row in closed.where(_ABSENT).select("date").distinct().collect()]
+    where = closed.where(_ABSENT).select("gateway", "date").distinct().collect()
     key, came = ("gateway", "interval_start"), table.where(f"{of_length} and not {_ABSENT}")
-    came = came.where(F.col("date").isin(days)).select(*key).distinct()
+    for at, name in enumerate(("gateway", "date")):
+        came = came.where(F.col(name).isin(list({row[at] for row in where})))
+    came = came.select(*key).distinct()
     absent = closed.where(_ABSENT).join(came, list(key), "left_semi").select(*closed.columns)
-    found = closed.where(f"not {_ABSENT}").union(absent) if days else closed
+    found = closed.where(f"not {_ABSENT}").union(absent) if where else closed
     return found.selectExpr("gateway", "channel", _START_US, "recovery as measure", "version")
 
 

@@ -106,6 +106,10 @@ class ChannelState:
         ]
 
 
+NO_BOOM: Final[tuple[str, Mapping[str, float]]] = ("", MappingProxyType({}))
+"""What is known of a gateway without a vane or booms."""
+
+
 @dataclass(slots=True)
 class GatewayState:
     """One gateway: its channels, their pairs, and the alarms of intervals.
@@ -124,7 +128,7 @@ class GatewayState:
     pairs: dict[tuple[RuleId, str, str], PairEvaluator] = field(init=False, default_factory=dict)
     intervals: dict[tuple[RuleId, str | None], Alarm] = field(init=False, default_factory=dict)
     twins: dict[str, str] = field(init=False, default_factory=dict)
-    booms: tuple[str, Mapping[str, float]] = field(init=False, default=("", MappingProxyType({})))
+    booms: tuple[str, Mapping[str, float]] = field(init=False, default=NO_BOOM)
     opened: dict[tuple[RuleId, str | None], OpenAlert] = field(init=False, default_factory=dict)
     horizon_us: int = field(init=False, default=-1)
     received_since_us: int = field(init=False, default=-1)

@@ -343,7 +343,7 @@ class AlertsJob(Job):
 
     def _twins(self) -> tuple[dict[str, dict[str, str]], dict[str, tuple[str, dict[str, float]]]]:
         """Twins and booms by the table ``channels``, as the engine takes them; none where none are wanted."""
-        wanted = any(isinstance(rule, Pair) and not rule.pairs for rule in self._rules.rules)
+        wanted = any(isinstance(rule, Pair) and (rule.shadow or not rule.pairs) for rule in self._rules.rules)
         if not wanted or not self._has(CHANNELS):
             return {}, {}
         channels = self._spark.read.format("delta").load(self._settings.table(CHANNELS.name))
@@ -353,7 +353,8 @@ class AlertsJob(Job):
         rows = rows.withColumn("vane", F.max(vane).over(Window.partitionBy("gateway")))
         twins: dict[str, dict[str, str]] = {}
         booms: dict[str, tuple[str, dict[str, float]]] = {}
-        for row in rows.where("pair is not null or boom_deg is not null").collect():
+        rows = rows.where("pair is not null or boom_deg is not null")
+        for row in rows.select("gateway", "channel", "pair", "boom_deg", "vane").collect():
             if row.boom_deg is not None and row.vane is not None:
                 booms.setdefault(row.gateway, (row.vane.channel, {}))[1][row.channel] = row.boom_deg
             if row.pair is not None:

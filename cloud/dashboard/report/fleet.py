@@ -163,16 +163,16 @@ def read_fleet(reader: LakeReader, period: Period, *, now_ms: int) -> FleetRepor
 
 
 def _gone(asked: _Asked, silent: Sequence[str]) -> list[str]:
-    """Those of the masts without statistics in the period that had none for long before it."""
+    """Those of the masts without statistics in the period whose last ones are from long before it."""
     since_ms = asked.begin_ms - _DISMANTLED // timedelta(milliseconds=1)
-    sql = f"""SELECT DISTINCT gateway FROM statistics WHERE version > 0 AND list_contains(?, gateway)
-        AND {within("interval_start", since_ms, asked.end_ms)}"""  # noqa: S608 - numbers of ours
+    sql = f"""SELECT gateway FROM statistics WHERE version > 0 AND list_contains(?, gateway)
+        AND {within("interval_start", 0, asked.end_ms)}
+        GROUP BY gateway HAVING epoch_ms(max(interval_start)) < {since_ms}"""  # noqa: S608 - numbers of ours
     try:
-        there = set(asked.reader.read("statistics", sql, [silent]).column("gateway")) if silent else set()
+        return asked.reader.read("statistics", sql, [silent]).column("gateway") if silent else []
     except CloudError:
         # That there are no statistics is said already.
         return []
-    return [mast for mast in silent if mast not in there]
 
 
 def _records(asked: _Asked) -> _Rows:

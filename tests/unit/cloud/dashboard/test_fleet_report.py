@@ -137,14 +137,16 @@ def test_a_month_that_isnt_over_is_until_the_newest_interval_of_the_fleet(lake: 
 
 def test_a_dismantled_mast_is_left_out_and_named(lake: Path, tmp_path: Path) -> None:
     shutil.copytree(lake, tmp_path / "lake")
-    statistics = DeltaTable(str(tmp_path / "lake" / "statistics"))
-    statistics.delete("gateway = 'mast-04'")
-    # This one has some of a few days before.
-    statistics.delete("gateway = 'mast-02' AND interval_start >= '2026-11-01T00:00:00Z'")
-    report = of_fleet(tmp_path / "lake")
-    assert by_mast(report).keys() == {"mast-01", "mast-02", "mast-03"}
-    assert by_mast(report)["mast-02"].recovery == (0.0, 0.0)
-    assert "Left out, without statistics for 30 days and more: mast-04." in report.missing
+    # One that hasn't sent yet isn't dismantled.
+    DeltaTable(str(tmp_path / "lake" / "statistics")).delete("gateway = 'mast-04'")
+    january_ms = NOW_MS + 70 * 86_400_000
+    report = of_fleet(tmp_path / "lake", january_ms, Period.read("2026-12-20"))
+    assert {mast: line.recovery for mast, line in by_mast(report).items()} == dict.fromkeys(
+        OFFSETS, (0.0, 0.0)
+    )
+    report = of_fleet(tmp_path / "lake", january_ms, Period.read("2026-12-24"))
+    assert by_mast(report).keys() == {"mast-04"}
+    assert "Left out, without statistics for 30 days and more: mast-01, mast-02, mast-03." in report.missing
 
 
 def test_alerts_stood_for_so_long_and_were_seen(lake: Path, tmp_path: Path) -> None:

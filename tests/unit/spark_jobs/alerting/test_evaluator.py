@@ -466,10 +466,30 @@ def test_twins_are_not_compared_in_the_shadow_of_the_tower() -> None:
         again.restore(stored(engine))
         again.set_twins(twin, booms)
         assert short(events + again.observe(order[100:], T0 + 90 * S)) == expected
+    # A vane that has died mutes nothing once it is further behind than windows are kept.
+    engine = Engine(rules(PAIR + "shadow = 30\n"))
+    engine.set_twins(twin, booms)
+    dead = twins([0.0] * 5 + [0.7] * 70)
+    events = engine.observe(vane[:20] + dead, T0 + 760 * S)
+    assert short(events) == [("RAISED", 630, 640, True)]
+    # Nor does one that isn't fitted any more.
+    engine = Engine(rules(PAIR + "shadow = 30\n"))
+    engine.set_twins(twin, booms)
+    engine.set_twins(twin)
+    assert short(engine.observe(samples, T0 + 90 * S))[0] == ("RAISED", 0, 10, True)
     # Where the booms are not known, all windows count.
     engine = Engine(rules(PAIR + "shadow = 30\n"))
     engine.set_twins(twin)
     assert short(engine.observe(samples, T0 + 90 * S)) == [("RAISED", 0, 10, True), ("CLEARED", 0, 60, True)]
+
+
+def test_what_stands_for_long_stands_through_short_gaps() -> None:
+    stuck = '[[rule]]\nname = "stuck"\nkind = "stuck"\nquantity = "temperature"\nfor = "1h"\n'
+    times = [*range(0, 1800, 60), *range(2100, 4000, 60)]
+    alike = [sample(at, 20.0, period_s=20.0) for at in times]
+    assert short(run(Engine(rules(stuck)), alike)) == [("RAISED", 0, 3600, True)]
+    late = [sample(at + 100 * (at > 2000), 20.0, period_s=20.0) for at in times]
+    assert run(Engine(rules(stuck)), late) == []
 
 
 def test_recovery_of_closed_intervals_and_its_correction() -> None:
