@@ -202,7 +202,7 @@ def test_each_period_once_though_killed_at_any_moment(
     def there() -> int:
         return len(names(out)) + len(names(sshd.inbox)) + len(mails.found)
 
-    chance, wanted_kills, kills = random.Random(7), 20 if full else 5, 0
+    chance, wanted_kills, kills = random.Random(7), 20 if full else 3, 0
     with subprocess.Popen(
         [sys.executable, "-c", _FORKS, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as forks:
