@@ -294,8 +294,6 @@ def _commit(
     elif rows is not None:
         for action in rows:
             made.add(_only(delta.actions, "Action").fromJson(action))
-        # writeFiles registers it too: it joins small files where these are many by now.
-        transaction.registerPostCommitHook(_only(delta.hooks, "AutoCompact"))
     actions = converters.asScala(made).toList()
     return int(transaction.commit(actions, operation))
 

@@ -35,6 +35,7 @@ from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import append_files, ensure_table, overwrite_once, rows_after, write_once
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
+from spark_jobs.sinks.small_files import SmallFiles
 from spark_jobs.transforms.dedupe import joined_ranges
 from spark_jobs.transforms.packing import files_of, packed, readings_in, validated
 from spark_jobs.transforms.seen import IDENTITY, RANGE, SeenRanges, identity_ranges, keyed, unseen
@@ -133,6 +134,8 @@ class IngestSink:
         self._dead_letter_topic = settings.dead_letter_topic
         self._schemas = ReadingSchemas(spark, settings, clock=clock)
         self._readings = ensure_table(spark, settings, READINGS)
+        # A process that soon ends would do it in each of its lives.
+        self._small_files = None if settings.once else SmallFiles(spark, self._readings)
         self._quarantine = QuarantineSink(spark, settings)
         self._seen_table = ensure_table(spark, settings, SEEN)
         self._seen = SeenRanges()
@@ -216,6 +219,8 @@ class IngestSink:
         if not files:
             return 0
         version = append_files(self._spark, self._readings, app, number, files)
+        if self._small_files is not None:
+            self._small_files.add(files)
         self._seen.add(ranges, int(self._clock()))
         self._unstored.append(ranges.select(RANGE))
         if version > self._covered + 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from pyspark.sql import SparkSession
 from spark_jobs.platform.schemas import READINGS
 from spark_jobs.platform.session import task_slots
 from spark_jobs.platform.settings import Settings
-from spark_jobs.sinks import readings as readings_sink
-from spark_jobs.sinks.delta import append_files, ensure_table, latest_version, write_once
+from spark_jobs.sinks import readings as readings_sink, small_files
+from spark_jobs.sinks.delta import append_files, ensure_table, write_once
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.packing import files_of, readings_in
 from spark_jobs.transforms.validate import parse_batch
@@ -32,6 +31,7 @@ from tests.spark.records import (
     reading,
     rows_of,
 )
+from tests.support.servers import eventually
 
 DAY_US = 86_400_000_000
 LONG = "m" * 31 + "-of-a-very-long-name"
@@ -87,25 +87,19 @@ def test_files_are_like_deltas_own(spark: SparkSession, settings: Settings) -> N
     assert spark.read.format("delta").load(ours).where(f"gateway = '{LONG}'").count() == 1
 
 
-@pytest.fixture
-def joined_at_three(spark: SparkSession) -> Iterator[None]:
-    compaction = "spark.databricks.delta.autoCompact"
-    before = spark.conf.get(f"{compaction}.enabled")
-    spark.conf.set(f"{compaction}.enabled", "true")
-    spark.conf.set(f"{compaction}.minNumFiles", "3")
-    yield
-    spark.conf.set(f"{compaction}.enabled", before or "false")
-    spark.conf.unset(f"{compaction}.minNumFiles")
-
-
-@pytest.mark.usefixtures("joined_at_three")
-def test_small_files_are_joined_after_a_commit(spark: SparkSession, settings: Settings) -> None:
-    location, files = ensure_table(spark, settings, READINGS), files_of(rows().slice(0, 1))
+def test_small_files_are_joined_beside_their_writer(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_files, "MANY", 3)
+    sink = IngestSink(spark, replace(settings, once=False))
     for number in range(1, 7):
-        append_files(spark, location, "app", number, files)
-    assert latest_version(spark, location) > 6
-    assert len(DeltaTable(location).file_uris()) < 6
-    assert len(rows_of(settings, "readings")) == 6
+        assert sink.write(kafka_frame(spark, encoded([reading(number)])), "ingest", number).readings == 1
+    location = settings.table(READINGS.name)
+    eventually(lambda: len(DeltaTable(location).file_uris()), until=lambda count: count < 6)
+    # A commit in between is no readings of another job, and nothing is stored again.
+    again = sink.write(kafka_frame(spark, encoded(map(reading, range(1, 8)))), "ingest", 7)
+    assert (again.readings, again.repeated) == (1, 6)
+    assert identities(settings) == [("mast-07", "cup.wind_speed", "run-1", seq) for seq in range(1, 8)]
 
 
 def test_large_chunks_and_small_ones_hold_each_reading_once(
