@@ -292,21 +292,23 @@ class Target:
         alert, waits_s = parse_alert(record.value), self._config.escalate_after_s
         if alert is None:
             return
-        since = datetime.fromtimestamp(record.time_ms / 1000, UTC)
+        since, ready = datetime.fromtimestamp(record.time_ms / 1000, UTC), self._now()
         if waits_s is not None and alert.state == "cleared":
             self._held.pop((alert.id, "raised"), None)
             if not sent.has(alert.id, "raised"):
                 return
         elif waits_s is not None:
             since += timedelta(seconds=waits_s)
+            ready = max(ready, since)
+        ready = max(ready, self._digest_after(alert, since) or ready)
         if wanted(alert, self._config) and not sent.has(alert.id, alert.state):
-            held = Held(record.place, record.offset, alert, max(self._now(), self._due_at(alert, since)))
+            held = Held(record.place, record.offset, alert, ready)
             self._held.setdefault((alert.id, alert.state), held)
 
-    def _due_at(self, alert: AlertRecord, since: datetime) -> datetime:
-        """When an alert is due that may be sent ``since`` then: at once, or with the next digest."""
+    def _digest_after(self, alert: AlertRecord, since: datetime) -> datetime | None:
+        """When the digest is sent that an alert waits for which is there ``since`` then; None: it needn't."""
         if self._config.digest is None or is_urgent(alert, self._config):
-            return since
+            return None
         return digested(self._config.digest, since.astimezone(self._zone))
 
     def _send_due(self, sent: Sent) -> None:
@@ -346,7 +348,8 @@ class Target:
             if found.until is None:
                 del self._held[key]
             else:
-                self._held[key] = held._replace(ready=self._due_at(held.alert, found.until))
+                ready = self._digest_after(held.alert, found.until) or found.until
+                self._held[key] = held._replace(ready=ready)
 
 
 def parse_alert(value: bytes) -> AlertRecord | None:
