@@ -203,7 +203,7 @@ def pack(each: Due, config: DeliverConfig, reader: LakeReader, folder: Path, now
             page = write(now_ms=now_ms, version=installed_version())
             files.append(folder / f"{stem}.{form}")
             files[-1].write_bytes(pdf_of(page) if form == "pdf" else page.encode())
-        # Of a fleet the config has none.
+        # The config of a fleet's page has no tables.
         tables = [form for form in config.formats if form in exports.FORMATS]
         try:
             made = (

@@ -37,7 +37,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "message.max.bytes": str(MAX_RECORD_BYTES),
     # Below the 1 MiB that a topic takes by default.
     "batch.size": "1000000",
-    # For the count of bytes.
+    # The count of bytes comes with librdkafka's statistics.
     "statistics.interval.ms": "60000",
 }
 

@@ -141,7 +141,7 @@ def read_track(reader: LakeReader, gateway: str, channels: Sequence[str], until_
         return None
     back = next((at for at, kind, _ in rows if kind == _BACK[1] and at > moved[-1]), None)
     begin_ms = moved[-1] - _BEFORE_MS
-    # Of a mast that is on its way now all fixes so far have room.
+    # A mast that is on its way now shows all its fixes so far.
     now_ms = int(time.time() * 1000)
     end_ms = min(moved[-1] + _AFTER_MS, now_ms if back is None else back + _BEFORE_MS)
     announced = [

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 log = logging.getLogger("fieldgate.jobs.ingest")
 
 MANY: Final = 50
-"""So many small files of a date are worth joining."""
+"""A date with this many small files is worth joining."""
 _JOINED_BYTES: Final = 8 << 20
 
 
