@@ -28,7 +28,7 @@ from confluent_kafka import Producer
 
 from cloud.config import load
 from cloud.kafka.readers import TopicReader
-from cloud.lake.acknowledgements import acknowledge
+from cloud.lake.acknowledgements import Acknowledgement, acknowledge
 from cloud.notify import (
     Message,
     Opens,
@@ -276,6 +276,44 @@ def test_a_digest_is_one_message_a_day_and_the_urgent_ones_do_not_wait(
     assert messages[1].title == f"{gateway}: hot, over: hot, silent"
     heads = [part.splitlines()[0] for part in messages[1].body.split("\n\n")]
     assert heads == ["hot, warning", "over: hot, warning", "silent, warning"]
+
+
+def test_who_acknowledges_for_a_time_has_it_in_the_digest_after(
+    configure: Configure, provisioned: str, tmp_path: Path
+) -> None:
+    gateway, name = unique_name("mast"), unique_name("daily")
+    more = f'group = "1ms"\ndigest = "07:00"\nescalate_after = "1s"\ngateways = ["{gateway}"]'
+    config = load(configure(**{name: f'url = "json://x/"\n{more}'}))
+    now, messages = [datetime.now(UTC)], list[Message]()
+    due = digested(time_of_day(7), now[0])
+    until = due + timedelta(hours=2)
+    seen = {"e1": Acknowledgement("e1", gateway, until, "", "olga", now[0])}
+
+    def send(text: Message) -> bool:
+        messages.append(text)
+        return True
+
+    with (
+        closing(TopicReader(provisioned, {}, name, {ALERTS_TOPIC: "latest"})) as reader,
+        closing(Sent(tmp_path / "sent.db", name)) as sent,
+    ):
+        opens = Opens(lambda: sent, lambda: reader, lambda at: seen if at < until else {})
+        target = Target(name, config.notify[name], send, opens, lambda: now[0])
+        produce(provisioned, *(alert(each, gateway, rule=each).to_json() for each in ("e1", "e2")))
+
+        def sends(count: int) -> bool:
+            target.turn(reader, sent)
+            now[0] += timedelta(seconds=1)
+            return len(messages) >= count
+
+        eventually(lambda: (sends(0), len(reader.committed)), until=lambda each: each[1] > 0)
+        now[0] = due + timedelta(minutes=1)
+        eventually(lambda: sends(1))
+        now[0] = until + timedelta(minutes=1)
+        assert not any(sends(2) for _ in range(3))
+        now[0] = due + timedelta(days=1, minutes=1)
+        eventually(lambda: sends(2))
+    assert [each.title for each in messages] == [f"{gateway}: e2", f"{gateway}: e1"]
 
 
 @pytest.mark.parametrize(
