@@ -190,7 +190,7 @@ class LazyLakes:
 
     ``as_of``: tables as they were then, one table's version, or versions by ``lake/table`` of those that are
     wanted. ``days`` are those that a table's files are of, by name, where it is stored by date. One thread
-    uses it. Raises LakeError where a lake isn't there.
+    uses it. Raises LakeError where a lake isn't there, or a table whose version is wanted.
     """
 
     def __init__(self, lakes: Lakes, as_of: datetime | int | Mapping[str, int] | None = None) -> None:
@@ -205,6 +205,11 @@ class LazyLakes:
             }
             for lake, place in lakes.items()
         }
+        if isinstance(as_of, Mapping):
+            there = {f"{lake}/{name}" for lake, tables in self._locations.items() for name in tables}
+            # A view of statistics without their cleaning log has every interval, and doesn't say so.
+            for absent in sorted(as_of.keys() - there):
+                raise LakeError(f"table {absent} isn't there any more; ask again")
         self._added: set[str] = set()
         self.connection = duckdb.connect(":memory:")
         self.connection.execute("SET TimeZone = 'UTC'")

@@ -104,6 +104,12 @@ def test_what_cannot_be_read_right_is_refused(lake: Path, feature: str) -> None:
         open_lake(lake)
 
 
+def test_a_table_whose_version_is_wanted_is_not_left_out(lake: Path) -> None:
+    wanted = {"here/readings": 0, "here/cleaning": 3}
+    with pytest.raises(LakeError, match="table here/cleaning isn't there any more; ask again"):
+        LazyLakes({"here": (str(lake), None)}, wanted)
+
+
 def test_a_table_as_it_was(lake: Path) -> None:
     write(lake / "mast", gateway="mast-07")
 
