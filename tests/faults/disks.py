@@ -10,6 +10,8 @@ from typing import Final, Self
 
 import pytest
 
+from tests.support.servers import eventually
+
 _MIB: Final = 1 << 20
 
 
@@ -71,7 +73,10 @@ class Disk:
         subprocess.run(["mount", "-o", "remount,abort", str(self.path)], check=True)
 
     def repair(self) -> None:
-        """Check it and mount it again, writable; files that were open stay on the broken mount."""
-        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
+        """Check it and mount it again, writable; no process may have a file of it open."""
+        subprocess.run(["umount", str(self.path)], check=True)
+        # The kernel lets go of the image a moment later; mounted before that, it is the broken filesystem.
+        attached = ("losetup", "--noheadings", "--associated", str(self._image))
+        eventually(lambda: subprocess.run(attached, capture_output=True, check=True).stdout == b"")
         subprocess.run(["/sbin/e2fsck", "-p", str(self._image)], check=False, capture_output=True)
         subprocess.run(["mount", "-o", "loop", str(self._image), str(self.path)], check=True)
