@@ -1,7 +1,8 @@
 """The Kafka producer: idempotent, acks=all; each record's outcome is reported exactly once.
 
 Invariants: one thread uses a sink, and none of its calls blocks: producers are made and destroyed, which may
-read files and join librdkafka's threads, by threads of their own.
+read files and join librdkafka's threads, by threads of their own. (One with TLS took 40 to 110 ms to make on
+a PC.)
 """
 
 from __future__ import annotations
