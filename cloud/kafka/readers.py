@@ -17,10 +17,9 @@ from typing import Final, Literal, NamedTuple
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cloud.errors import CloudError
+from cloud.kafka.librdkafka import open_client
 
 log = logging.getLogger(__name__)
-_librdkafka_log = log.getChild("librdkafka")
-_librdkafka_log.setLevel(logging.CRITICAL)
 
 ANSWER_S: Final = 5.0
 """How long a request waits for Kafka."""
@@ -99,7 +98,7 @@ class Reader:
             "bootstrap.servers": bootstrap_servers,
             "error_cb": self._on_error,
         }
-        self._consumer = _open(settings)
+        self._consumer = open_client(Consumer, settings)
         try:
             self._assigned = self._settled_places()
             self.start()
@@ -192,15 +191,6 @@ class Reader:
                 ": allow Read on the consumer group fieldgate-GATEWAY, as fieldgate provision gateway does"
             )
         return CloudError(f"{self._topics}: {error.str()}{remedy}")
-
-
-def _open(settings: dict[str, object]) -> Consumer:
-    try:
-        return Consumer(settings, logger=_librdkafka_log)
-    except KafkaException as error:
-        raise CloudError(f"kafka.properties: {error.args[0].str()}") from error
-    except (TypeError, AttributeError, ValueError) as error:
-        raise CloudError(f"kafka.properties: {error}") from error
 
 
 Begin = Literal["latest", "earliest"]

@@ -5,7 +5,6 @@ The readers belong to no group and commit nothing. The daemon's own are in ``clo
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections import OrderedDict, deque
@@ -27,14 +26,13 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, first_metadata
+from cloud.kafka.librdkafka import open_client
 from cloud.wire.avro_readings import NO_SCHEMAS, UnknownSchema, plain
 from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC, Reading, parse_reading
 from cloud.wire.run_records import RunRecord
 from cloud.wire.site_records import SITES_TOPIC, SiteRecord, parse_site
-
-log = logging.getLogger(__name__)
 
 _BATCH: Final = 1000
 _POLL_S: Final = 0.2
@@ -124,11 +122,8 @@ def open_consumer(
         "isolation.level": "read_committed",
         "error_cb": errors.append,
     }
-    try:
-        # An outage is reported by the exception; librdkafka would repeat it on stderr.
-        return Consumer({**settings, "log_level": 0}, logger=log)
-    except KafkaException as error:
-        raise CloudError(error.args[0].str()) from error
+    # An outage is reported by the exception; librdkafka would repeat it on stderr.
+    return open_client(Consumer, {**settings, "log_level": 0})
 
 
 class Scan:
@@ -279,8 +274,8 @@ class EndOffsets:
     """Requests from one cluster the ends of its topics, again and again. One thread at a time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        # An outage is reported by the exception; librdkafka would repeat it on stderr several times a second.
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=log)
+        settings = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._admin = open_client(AdminClient, settings)
 
     def by_topic(self) -> dict[str, int]:
         """Sum of end offsets over each topic's partitions. Raises CloudError."""
