@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -393,14 +392,6 @@ class Shown(NamedTuple):
     values: tuple[float, ...]
 
 
-class _Channel:
-    __slots__ = ("arrived_us", "reading", "values")
-
-    def __init__(self, reading: Reading, arrived_us: int) -> None:
-        self.reading, self.arrived_us = reading, arrived_us
-        self.values: deque[float] = deque(maxlen=_SHOWN)
-
-
 class Latest:
     """The newest readings by mast and channel; what is older than the newest changes nothing.
 
@@ -408,9 +399,8 @@ class Latest:
     """
 
     def __init__(self) -> None:
-        self._masts: dict[str, dict[str, _Channel]] = {}
         # Those with the oldest news first.
-        self._order: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._shown: dict[tuple[str, str], Shown] = {}
 
     def take(self, arrived: Iterable[tuple[Reading, int]]) -> None:
         """Readings, each with Kafka's time; those that come a second time count once."""
@@ -418,47 +408,31 @@ class Latest:
             # Without what nobody shows, up to 64 KiB of each channel.
             reading = given if given.extra is None else replace(given, extra=None)
             place = reading.gateway, reading.channel
-            held = self._masts.get(reading.gateway, {}).get(reading.channel)
+            held = self._shown.get(place)
             if held is None:
-                held = _Channel(reading, at_us)
-                self._masts.setdefault(reading.gateway, {})[reading.channel] = held
-                self._order[place] = None
-                if self.channels > _MOST_CHANNELS:
-                    self._let_one_go()
+                held = Shown(reading, at_us, ())
             elif (reading.time_us, reading.seq) <= (held.reading.time_us, held.reading.seq):
                 continue
-            self._order.move_to_end(place)
-            held.reading, held.arrived_us = reading, max(at_us, held.arrived_us)
-            if reading.value is not None:
-                held.values.append(reading.value)
+            values = held.values if reading.value is None else (*held.values, reading.value)[-_SHOWN:]
+            self._shown.pop(place, None)
+            self._shown[place] = Shown(reading, max(at_us, held.arrived_us), values)
+            if len(self._shown) > _MOST_CHANNELS:
+                del self._shown[next(iter(self._shown))]
 
-    def _let_one_go(self) -> None:
-        (gateway, channel), _ = self._order.popitem(last=False)
-        del self._masts[gateway][channel]
-        if not self._masts[gateway]:
-            del self._masts[gateway]
-
-    @property
-    def channels(self) -> int:
-        """How many are held."""
-        return len(self._order)
-
-    @property
-    def masts(self) -> list[str]:
-        """Those of which something has come."""
-        return list(self._masts)
+    def in_order(self) -> list[Shown]:
+        """All of them, by mast and channel."""
+        return [shown for _, shown in sorted(self._shown.items())]
 
     def of(self, gateway: str) -> dict[str, Shown]:
         """A mast's channels, by name."""
-        found = self._masts.get(gateway, {})
-        return {
-            name: Shown(each.reading, each.arrived_us, tuple(each.values)) for name, each in found.items()
-        }
+        return {name: shown for (mast, name), shown in self._shown.items() if mast == gateway}
 
-    def last_seen_us(self) -> Iterator[tuple[str, int]]:
-        """Each mast with the time at which Kafka had something of it last."""
-        for gateway, channels in self._masts.items():
-            yield gateway, max(each.arrived_us for each in channels.values())
+    def last_seen_us(self) -> dict[str, int]:
+        """The time at which Kafka had something of each mast last."""
+        seen: dict[str, int] = {}
+        for (gateway, _), shown in self._shown.items():
+            seen[gateway] = max(shown.arrived_us, seen.get(gateway, 0))
+        return seen
 
 
 def sparkline(values: Sequence[float]) -> str:
