@@ -11,7 +11,6 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import date, time
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
@@ -225,7 +224,7 @@ class TomlSource:
 
     def _parse(self, text: str) -> None:
         try:
-            self.raw = dates_as_text(tomllib.loads(text))
+            self.raw = tomllib.loads(text)
         except RecursionError:
             self._fail("is nested too deeply")
             return
@@ -271,15 +270,6 @@ def by_dotted_name(given: Any, references: Collection[str] = ()) -> Any:
             raise WrongTable((path, f"{name} is given twice, dotted and quoted"))
         found[name] = value
     return found
-
-
-def dates_as_text(value: Any) -> Any:
-    """A value whose dates and times are text, as in JSON, by which tables are validated."""
-    if isinstance(value, dict):
-        return {key: dates_as_text(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [dates_as_text(each) for each in value]
-    return value.isoformat() if isinstance(value, date | time) else value
 
 
 def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:

@@ -87,10 +87,10 @@ class LiveReadings(threading.Thread):
         with self._lock:
             return self._latest.of(gateway)
 
-    def last_seen_us(self) -> list[tuple[str, int]]:
-        """Each mast with the time at which Kafka had something of it last."""
+    def last_seen_us(self) -> Mapping[str, int]:
+        """The time at which Kafka had something of each mast last."""
         with self._lock:
-            return list(self._latest.last_seen_us())
+            return self._latest.last_seen_us()
 
 
 class LiveReader:
@@ -112,5 +112,5 @@ class LiveReader:
 
     def last_seen_ms(self) -> dict[str, int]:
         """Milliseconds since 1970, by mast."""
-        seen = [] if self._live is None else self._live.last_seen_us()
-        return {gateway: at // 1000 for gateway, at in seen if is_named(gateway, self._gateways)}
+        seen = {} if self._live is None else self._live.last_seen_us()
+        return {gateway: at // 1000 for gateway, at in seen.items() if is_named(gateway, self._gateways)}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from cloud.errors import CloudError
-from cloud.kafka.librdkafka import DEFAULTS
+from cloud.kafka.librdkafka import DEFAULTS, open_client
 from cloud.kafka.listener_probe import listener_fault
 
 if TYPE_CHECKING:
@@ -123,10 +123,7 @@ def open_admin(
         "log_level": 0,
         "error_cb": errors.append,
     }
-    try:
-        admin = AdminClient(settings, logger=log)
-    except KafkaException as error:
-        raise CloudError(str(error.args[0].str()).strip()) from error
+    admin = open_client(AdminClient, settings)
     return admin, first_metadata(admin, errors, bootstrap_servers, properties, timeout_s)
 
 

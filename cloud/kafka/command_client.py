@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +12,11 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cloud.errors import CloudError
-from cloud.kafka.librdkafka import DEFAULTS
+from cloud.kafka.librdkafka import DEFAULTS, open_client
 from cloud.kafka.readers import KeyReader, Place
 from cloud.wire.command_records import WITH_TARGET, Command, CommandResult, parse_command, parse_result
 from cloud.wire.fields import InvalidFields, format_time
 from cloud.wire.reading_records import COMMAND_RESULTS_TOPIC, COMMANDS_TOPIC
-
-log = logging.getLogger(__name__)
 
 
 def publish(
@@ -40,7 +37,7 @@ def publish(
         outcome.append(error)
 
     try:
-        producer = Producer(settings, logger=log)
+        producer = open_client(Producer, settings)
         producer.produce(topic, key=key, value=value, on_delivery=delivered)
         producer.flush(timeout_s + 1)
     except KafkaException as error:

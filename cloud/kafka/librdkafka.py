@@ -8,12 +8,18 @@ reports only once it has run out of time: an error that a broker has answered wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from cloud.errors import Undelivered
+from cloud.errors import CloudError, Undelivered
+
+_C = TypeVar("_C")
+# librdkafka repeats each failed connect every second; those who use a client log each reason once.
+_silent = logging.getLogger(__name__)
+_silent.setLevel(logging.CRITICAL)
 
 MAX_RECORD_BYTES: Final = (1 << 20) + (256 << 10)
 """A raw message's 1 MiB, with its MQTT topic as key and header."""
@@ -50,6 +56,17 @@ METERED_PROPERTIES: Final[Mapping[str, str]] = {
     "topic.metadata.refresh.interval.ms": "600000",
 }
 """librdkafka properties for the producer of a metered uplink's batches."""
+
+
+def open_client(kind: Callable[..., _C], settings: Mapping[str, Any]) -> _C:
+    """A producer, consumer or admin client, which logs nothing. Raises CloudError for wrong properties."""
+    try:
+        return kind(dict(settings), logger=_silent)
+    except KafkaException as error:
+        raise CloudError(f"kafka.properties: {error.args[0].str().strip()}") from error
+    except (TypeError, AttributeError, ValueError) as error:
+        # Some names are the client's own, for callbacks.
+        raise CloudError(f"kafka.properties: {error}") from error
 
 
 BY_SIZE: Final = frozenset(

@@ -17,10 +17,9 @@ from typing import Final, Literal, NamedTuple
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cloud.errors import CloudError
+from cloud.kafka.librdkafka import open_client
 
 log = logging.getLogger(__name__)
-_librdkafka_log = log.getChild("librdkafka")
-_librdkafka_log.setLevel(logging.CRITICAL)
 
 ANSWER_S: Final = 5.0
 """How long a request waits for Kafka."""
@@ -99,7 +98,7 @@ class Reader:
             "bootstrap.servers": bootstrap_servers,
             "error_cb": self._on_error,
         }
-        self._consumer = _open(settings)
+        self._consumer = open_client(Consumer, settings)
         try:
             self._assigned = self._settled_places()
             self.start()
@@ -194,15 +193,6 @@ class Reader:
         return CloudError(f"{self._topics}: {error.str()}{remedy}")
 
 
-def _open(settings: dict[str, object]) -> Consumer:
-    try:
-        return Consumer(settings, logger=_librdkafka_log)
-    except KafkaException as error:
-        raise CloudError(f"kafka.properties: {error.args[0].str()}") from error
-    except (TypeError, AttributeError, ValueError) as error:
-        raise CloudError(f"kafka.properties: {error}") from error
-
-
 Begin = Literal["latest", "earliest"]
 Partition = tuple[str, int]
 """A topic and one of its partitions."""
@@ -214,6 +204,14 @@ _FLUSH_TURNS: Final = 10
 _FLUSH_S: Final = 0.1
 
 
+class Place(NamedTuple):
+    """Where to read on: an offset of a partition, and without one from a time (ms; 0: the end) on."""
+
+    partition: int | None
+    offset: int | None
+    time_ms: int
+
+
 class TopicRecord(NamedTuple):
     """A record, where it stands, and Kafka's time of it. A missing value is an empty one."""
 
@@ -222,6 +220,11 @@ class TopicRecord(NamedTuple):
     key: bytes | None
     value: bytes
     time_ms: int = 0
+
+    @property
+    def then(self) -> Place:
+        """Where to read on after it."""
+        return Place(self.place[1], self.offset + 1, self.time_ms)
 
 
 class TopicReader(Reader):
@@ -334,22 +337,6 @@ def _record(message: Message) -> TopicRecord:
     )
 
 
-class Place(NamedTuple):
-    """Where to read on: an offset of a partition, and without one from a time (ms; 0: the end) on."""
-
-    partition: int | None
-    offset: int | None
-    time_ms: int
-
-
-class Fetched(NamedTuple):
-    """A record, and where to read on after it."""
-
-    key: bytes | None
-    value: bytes
-    then: Place
-
-
 # A heartbeat takes some 350 bytes, 3 MB a month. Who was fenced off finds out by it, or by what it claims.
 _MEMBER: Final[Mapping[str, str | int]] = {
     "heartbeat.interval.ms": 300_000,
@@ -381,7 +368,7 @@ class KeyReader(Reader):
         own = {**_MEMBER, "group.id": self._group, "group.instance.id": self._group} if member else {}
         super().__init__(bootstrap_servers, properties, (topic,), patient=patient, own=own)
 
-    def read(self, timeout_s: float) -> Fetched | None:
+    def read(self, timeout_s: float) -> TopicRecord | None:
         """The next record, None without one in time. ``at_end``: no more was there. Raises CloudError."""
         message = self._next(timeout_s)
         if message is None:
@@ -389,12 +376,7 @@ class KeyReader(Reader):
                 # Librdkafka (2.16) says no more than that of a member that is fenced off.
                 raise self._problem(KafkaError(KafkaError.FENCED_INSTANCE_ID))
             return None
-        time_ms = max(message.timestamp()[1], 0)
-        then = Place(message.partition(), (message.offset() or 0) + 1, time_ms)
-        key, value = message.key(), message.value()
-        return Fetched(
-            key if isinstance(key, bytes) else None, value if isinstance(value, bytes) else b"", then
-        )
+        return _record(message)
 
     def claim(self, then: Place) -> None:
         """Have Kafka keep that the record before a place is taken. Raises CloudError if it is another's."""

@@ -5,10 +5,8 @@ The readers belong to no group and commit nothing. The daemon's own are in ``clo
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -27,14 +25,13 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from cloud.errors import CloudError
 from cloud.kafka.cluster_check import NoAnswer, first_metadata
+from cloud.kafka.librdkafka import open_client
 from cloud.wire.avro_readings import NO_SCHEMAS, UnknownSchema, plain
 from cloud.wire.channel_records import CHANNELS_TOPIC, ChannelRecord, parse_channel
 from cloud.wire.fields import InvalidFields
 from cloud.wire.reading_records import RAW_TOPIC, READING_TOPIC_PREFIX, RUNS_TOPIC, Reading, parse_reading
 from cloud.wire.run_records import RunRecord
 from cloud.wire.site_records import SITES_TOPIC, SiteRecord, parse_site
-
-log = logging.getLogger(__name__)
 
 _BATCH: Final = 1000
 _POLL_S: Final = 0.2
@@ -124,11 +121,8 @@ def open_consumer(
         "isolation.level": "read_committed",
         "error_cb": errors.append,
     }
-    try:
-        # An outage is reported by the exception; librdkafka would repeat it on stderr.
-        return Consumer({**settings, "log_level": 0}, logger=log)
-    except KafkaException as error:
-        raise CloudError(error.args[0].str()) from error
+    # An outage is reported by the exception; librdkafka would repeat it on stderr.
+    return open_client(Consumer, {**settings, "log_level": 0})
 
 
 class Scan:
@@ -160,46 +154,34 @@ class Scan:
         return {name[len(self._prefix) :] for name in found.topics if name.startswith(self._prefix)}
 
     def read(self, topics: list[str], receive: Receive) -> None:
-        """Passes on each message up to where its partition ends now."""
-        ends: dict[tuple[str, int], int] = {}
-        total = read = 0
+        """Passes on each message, until each partition has come to its end."""
         known = self._consumer.list_topics(timeout=self._timeout_s).topics
-        for topic in topics:
-            full = self._prefix + topic
-            for partition in known[full].partitions:
-                place = TopicPartition(full, partition, OFFSET_BEGINNING)
-                begin, end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
-                if begin < end:
-                    ends[full, partition] = end
-                    total += end - begin
-        self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in ends])
-        received_s = time.monotonic()
-        while ends:
+        places = [
+            TopicPartition(self._prefix + topic, partition, OFFSET_BEGINNING)
+            for topic in topics
+            for partition in known[self._prefix + topic].partitions
+        ]
+        self._consumer.assign(places)
+        unread = {(place.topic, place.partition) for place in places}
+        count, received_s = 0, time.monotonic()
+        while unread:
             messages = self._consumer.consume(_BATCH, timeout=_POLL_S)
             for message in messages:
-                place_read = (message.topic() or "", message.partition() or 0)
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        # The last offsets may be of markers, or compacted away.
-                        ends.pop(place_read, None)
-                    elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                        # It commits nothing, so it needs no permission for its group.
-                        raise KafkaException(error)
-                    continue
-                if place_read not in ends:
-                    continue
-                read += 1
-                if (message.offset() or 0) < ends[place_read]:
-                    receive(place_read[0].removeprefix(self._prefix), message)
-                if (message.offset() or 0) + 1 >= ends[place_read]:
-                    del ends[place_read]
+                topic, error = message.topic() or "", message.error()
+                if error is None:
+                    count += 1
+                    receive(topic.removeprefix(self._prefix), message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard((topic, message.partition() or 0))
+                elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    # It commits nothing, so it needs no permission for its group.
+                    raise KafkaException(error)
             if messages:
                 received_s = time.monotonic()
             elif time.monotonic() > received_s + _SILENCE_S:
                 raise CloudError(
-                    f"Kafka at {self._servers} has sent nothing for {_SILENCE_S:g} s; "
-                    f"{read} of {total} records read"
+                    f"Kafka at {self._servers} has sent nothing for {_SILENCE_S:g} s; {count} records read, "
+                    f"the ends of {len(unread)} partitions not reached"
                 )
         self._consumer.unassign()
 
@@ -291,8 +273,8 @@ class EndOffsets:
     """Requests from one cluster the ends of its topics, again and again. One thread at a time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        # An outage is reported by the exception; librdkafka would repeat it on stderr several times a second.
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=log)
+        settings = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._admin = open_client(AdminClient, settings)
 
     def by_topic(self) -> dict[str, int]:
         """Sum of end offsets over each topic's partitions. Raises CloudError."""
@@ -410,14 +392,6 @@ class Shown(NamedTuple):
     values: tuple[float, ...]
 
 
-class _Channel:
-    __slots__ = ("arrived_us", "reading", "values")
-
-    def __init__(self, reading: Reading, arrived_us: int) -> None:
-        self.reading, self.arrived_us = reading, arrived_us
-        self.values: deque[float] = deque(maxlen=_SHOWN)
-
-
 class Latest:
     """The newest readings by mast and channel; what is older than the newest changes nothing.
 
@@ -425,9 +399,8 @@ class Latest:
     """
 
     def __init__(self) -> None:
-        self._masts: dict[str, dict[str, _Channel]] = {}
         # Those with the oldest news first.
-        self._order: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._shown: dict[tuple[str, str], Shown] = {}
 
     def take(self, arrived: Iterable[tuple[Reading, int]]) -> None:
         """Readings, each with Kafka's time; those that come a second time count once."""
@@ -435,47 +408,31 @@ class Latest:
             # Without what nobody shows, up to 64 KiB of each channel.
             reading = given if given.extra is None else replace(given, extra=None)
             place = reading.gateway, reading.channel
-            held = self._masts.get(reading.gateway, {}).get(reading.channel)
+            held = self._shown.get(place)
             if held is None:
-                held = _Channel(reading, at_us)
-                self._masts.setdefault(reading.gateway, {})[reading.channel] = held
-                self._order[place] = None
-                if self.channels > _MOST_CHANNELS:
-                    self._let_one_go()
+                held = Shown(reading, at_us, ())
             elif (reading.time_us, reading.seq) <= (held.reading.time_us, held.reading.seq):
                 continue
-            self._order.move_to_end(place)
-            held.reading, held.arrived_us = reading, max(at_us, held.arrived_us)
-            if reading.value is not None:
-                held.values.append(reading.value)
+            values = held.values if reading.value is None else (*held.values, reading.value)[-_SHOWN:]
+            self._shown.pop(place, None)
+            self._shown[place] = Shown(reading, max(at_us, held.arrived_us), values)
+            if len(self._shown) > _MOST_CHANNELS:
+                del self._shown[next(iter(self._shown))]
 
-    def _let_one_go(self) -> None:
-        (gateway, channel), _ = self._order.popitem(last=False)
-        del self._masts[gateway][channel]
-        if not self._masts[gateway]:
-            del self._masts[gateway]
-
-    @property
-    def channels(self) -> int:
-        """How many are held."""
-        return len(self._order)
-
-    @property
-    def masts(self) -> list[str]:
-        """Those of which something has come."""
-        return list(self._masts)
+    def in_order(self) -> list[Shown]:
+        """All of them, by mast and channel."""
+        return [shown for _, shown in sorted(self._shown.items())]
 
     def of(self, gateway: str) -> dict[str, Shown]:
         """A mast's channels, by name."""
-        found = self._masts.get(gateway, {})
-        return {
-            name: Shown(each.reading, each.arrived_us, tuple(each.values)) for name, each in found.items()
-        }
+        return {name: shown for (mast, name), shown in self._shown.items() if mast == gateway}
 
-    def last_seen_us(self) -> Iterator[tuple[str, int]]:
-        """Each mast with the time at which Kafka had something of it last."""
-        for gateway, channels in self._masts.items():
-            yield gateway, max(each.arrived_us for each in channels.values())
+    def last_seen_us(self) -> dict[str, int]:
+        """The time at which Kafka had something of each mast last."""
+        seen: dict[str, int] = {}
+        for (gateway, _), shown in self._shown.items():
+            seen[gateway] = max(shown.arrived_us, seen.get(gateway, 0))
+        return seen
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, RenderableType
@@ -159,17 +158,16 @@ class _Table:
         table = plain_table("gateway", "channel", "value", "unit", "quality", "time", "age", "last ones", "",
                             right=("value", "age"))  # fmt: skip
         room = max(height - _LINES_AROUND, 1)
-        masts = sorted(self._latest.masts)
-        shown = (held for mast in masts for _, held in sorted(self._latest.of(mast).items()))
-        for each, _, values in islice(shown, room):
+        shown = self._latest.in_order()
+        for each, _, values in shown[:room]:
             at = format_time(each.time_us)
             table.add_row(
                 each.gateway, each.channel, "–" if each.value is None else f"{each.value:.5g}", each.unit,
                 quality_text(each.quality), clock_text(at), age_text(at, now),
                 sparkline(values), " ".join(each.reasons),
             )  # fmt: skip
-        left_out = self._latest.channels - room
-        words = ("nothing yet" if not masts else "", f"and {left_out} more: --gateway, --channel"
+        left_out = len(shown) - room
+        words = ("nothing yet" if not shown else "", f"and {left_out} more: --gateway, --channel"
                  if left_out > 0 else "", state)  # fmt: skip
         table.caption = Text("; ".join(filter(None, words)) or "Ctrl-C ends", style="dim")
         return table

@@ -36,11 +36,6 @@ class NumberSet:
         return self._lasts[-1] if self._lasts else 0
 
     @property
-    def lowest(self) -> int | None:
-        """The smallest number."""
-        return self._firsts[0] if self._firsts else None
-
-    @property
     def gaps(self) -> int:
         """How many stretches of numbers between the lowest and the highest are not here."""
         return max(len(self._firsts) - 1, 0)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cloud.errors import CloudError
-from cloud.kafka.readers import Fetched, KeyReader, Place
+from cloud.kafka.readers import KeyReader, Place, TopicRecord
 from cloud.kafka.roles import commands_group_of
 from cloud.wire.command_records import (
     ACTIONS,
@@ -219,7 +219,7 @@ class Executor:
                 self._leave(name, result)
 
     def take(
-        self, fetched: Fetched, history: History, config: CommandsConfig, claim: Callable[[], None]
+        self, fetched: TopicRecord, history: History, config: CommandsConfig, claim: Callable[[], None]
     ) -> None:
         """Carry out a record of this gateway's key, or refuse it. Raises HistoryError, CloudError.
 

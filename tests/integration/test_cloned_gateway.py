@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from cloud.kafka import readers
-from cloud.kafka.readers import Fenced, Fetched, KeyReader, Place, partition_of
+from cloud.kafka.readers import Fenced, KeyReader, Place, TopicRecord, partition_of
 from cloud.local.kafka_broker import LocalBroker
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_commands import command, mast_config, publish, results
@@ -65,7 +65,7 @@ def test_a_reader_is_fenced_off_without_a_record_and_its_place_is_the_last_claim
         opened.append(KeyReader(servers, {}, topic, b"mast-07", place, member=("group", run)))
         return opened[-1]
 
-    def read(reader: KeyReader) -> Fetched:
+    def read(reader: KeyReader) -> TopicRecord:
         found = eventually(lambda: reader.read(0.5), until=lambda one: one is not None)
         assert found is not None
         return found

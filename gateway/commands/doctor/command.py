@@ -342,7 +342,7 @@ def kafka(config: Config, timeout_s: float) -> Iterator[Finding]:
         )  # fmt: skip
         return
     except CloudError as error:
-        yield Finding("kafka", "error", f"kafka.properties: {error}", "correct [kafka.properties]")
+        yield Finding("kafka", "error", str(error), "correct [kafka.properties]")
         return
     found = f"{servers} answers in {cluster.took_s * 1000:.0f} ms, {cluster.brokers} brokers"
     yield Finding("kafka", "ok", found)

@@ -283,7 +283,7 @@ def test_what_is_acknowledged_comes_last(tmp_path: Path) -> None:
     reader.look()
     # Beside live values, as where Kafka is. The one of the two that nobody has seen stays at the top.
     live = LiveReadings(lambda: pytest.fail("not started"))
-    live.last_seen_us = lambda: [("y", 1)]  # type: ignore[method-assign]
+    live.last_seen_us = lambda: {"y": 1}  # type: ignore[method-assign]
     fleet = FleetReader(reader, LiveReader(live, ("*",))).read()
     assert [(each.what, each.alerts, each.seen[:20]) for each in causes(fleet, NOW.timestamp())] == [
         (f"{CUPS[1]} stands", ("a2",), ""), ("two with one id", ("z1",), ""),

@@ -1,4 +1,4 @@
-"""Requests to Kafka that are never answered: an error with a text, not a traceback."""
+"""Requests to Kafka that are never answered, and properties that none has: an error with a text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # no __all__
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined] # no __all__
 
 from cloud.errors import CloudError
 from cloud.kafka import provision
+from cloud.kafka.librdkafka import open_client
 from cloud.kafka.roles import Permission
 from cloud.operate import users
 
@@ -48,3 +50,10 @@ def test_what_is_not_answered_in_time(request_: Callable[[], Any], monkeypatch: 
         monkeypatch.setattr(module, "open_admin", lambda *_: (Silent(), SimpleNamespace(topics={})))
     with pytest.raises(CloudError, match=r"no answer from Kafka in 0\.02 s"):
         request_()
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, AdminClient])
+@pytest.mark.parametrize("name", ["no.such", "stats_cb"])
+def test_what_is_no_property_is_named(kind: Callable[..., Any], name: str) -> None:
+    with pytest.raises(CloudError, match=rf"^kafka\.properties: .*{name}"):
+        open_client(kind, {"group.id": "one", name: "x"})

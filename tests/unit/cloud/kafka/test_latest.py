@@ -24,7 +24,9 @@ def test_what_was_not_seen_for_longest_makes_room(monkeypatch: pytest.MonkeyPatc
     # One that comes a second time is no news.
     found.take([(reading("mast-07", "a.wind_speed", 2), 2), (first[1], 2)])
     found.take([(reading("mast-09", "a.wind_speed", 3), 3), (reading("mast-09", "b.wind_speed", 3), 3)])
-    assert (found.channels, found.masts) == (3, ["mast-07", "mast-09"])
+    assert [(each.reading.gateway, each.reading.channel) for each in found.in_order()] == [
+        ("mast-07", "a.wind_speed"), ("mast-09", "a.wind_speed"), ("mast-09", "b.wind_speed"),
+    ]  # fmt: skip
     assert list(found.of("mast-07")) == ["a.wind_speed"]
     assert found.of("mast-08") == {}
-    assert list(found.last_seen_us()) == [("mast-07", 2), ("mast-09", 3)]
+    assert found.last_seen_us() == {"mast-07": 2, "mast-09": 3}

@@ -23,7 +23,6 @@ def test_is_a_set(ranges: list[tuple[int, int]], others: list[tuple[int, int]]) 
     assert list(seqs) == sorted(model)
     assert len(seqs) == len(model)
     assert seqs.highest == max(model, default=0)
-    assert seqs.lowest == min(model, default=None)
     assert [number for number in range(80) if number in seqs] == sorted(model)
     assert set(seqs.missing(5, 40)) == set(range(5, 41)) - model
     assert set(seqs.without(filled(others))) == model - numbers(others)

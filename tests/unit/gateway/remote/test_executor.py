@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cloud.errors import CloudError
-from cloud.kafka.readers import Fetched, Place
+from cloud.kafka.readers import Place, TopicRecord
 from cloud.wire.command_records import Command, CommandResult, parse_result
 from cloud.wire.fields import format_time
 from gateway.config.outputs import CommandsConfig
@@ -98,7 +98,7 @@ class Mast:
             # A reader takes what another run has claimed for done, as it may be a clone's.
             history.pass_over(Place(0, max(history.place.offset or 0, self.claimed), T0 // 1000))
             while (at := history.place.offset or 0) < len(self.log):
-                fetched = Fetched(b"mast-07", self.log[at], Place(0, at + 1, T0 // 1000))
+                fetched = TopicRecord(("gateway.commands", 0), at, b"mast-07", self.log[at], T0 // 1000)
                 executor.take(fetched, history, config, partial(self.claim, at + 1))
             self.clock.us += 11 * S
             executor.settle(history)
