@@ -2,7 +2,7 @@
 
 Small files are joined and closed days clustered by OPTIMIZE, which changes no row and is no change to
 readers. Where files of a partition get many between two rounds, Delta's own auto-compaction joins them in the
-writer, and ``sinks.small_files`` those of ``readings`` beside it. Appends go on meanwhile; a merge or another
+writer, and ``sinks.readings`` those of ``readings`` beside it. Appends go on meanwhile; a merge or another
 compaction of the same files makes one of the two try again. Rows are dropped by whole days, by a time of
 theirs, and files that no version needs are removed.
 """
