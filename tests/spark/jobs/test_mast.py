@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.jobs.anomaly import AnomalyJob
 from spark_jobs.jobs.mast import MastJob
-from spark_jobs.maintenance.table_files import parts
+from spark_jobs.maintenance.schedule import parts
 from spark_jobs.platform.intervals import changed_spans
 from spark_jobs.platform.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.platform.settings import Settings

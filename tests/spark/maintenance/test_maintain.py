@@ -17,17 +17,19 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from spark_jobs.jobs.maintain import options_of
-from spark_jobs.maintenance import schedule, table_files
+from spark_jobs.maintenance import schedule
 from spark_jobs.maintenance.schedule import (
     AGED_BY,
     Compaction,
     Maintenance,
     MaintenanceOptions,
+    Part,
     Report,
     compact,
     joins,
+    mean_reads,
+    parts,
 )
-from spark_jobs.maintenance.table_files import Part, mean_reads, parts
 from spark_jobs.platform import schemas
 from spark_jobs.platform.errors import SettingsError
 from spark_jobs.platform.intervals import TIMES
@@ -150,8 +152,7 @@ def test_a_round_changes_the_files_and_not_the_rows(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, today: datetime, day: Day
 ) -> None:
     monkeypatch.setattr(schedule, "FILE_BYTES", 15_000)
-    for module in (schedule, table_files):
-        monkeypatch.setattr(module, "SMALL_BYTES", 5_000)
+    monkeypatch.setattr(schedule, "SMALL_BYTES", 5_000)
     store(spark, settings, day(3), 1, 12)
     slow = replace(settings, checkpoints=settings.checkpoints + "-slow")
     assert follow(spark, slow) == 12
