@@ -63,7 +63,7 @@ def options_of(options: argparse.Namespace, settings: Settings) -> MaintenanceOp
 
 
 def _print(report: Report, *, as_json: bool) -> None:
-    print(json.dumps(asdict(report)) if as_json else report.text())
+    print(json.dumps(asdict(report)) if as_json else report.text() or "nothing to do")
 
 
 def main(options: argparse.Namespace, settings: Settings) -> None:

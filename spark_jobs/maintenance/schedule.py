@@ -240,28 +240,22 @@ class MaintenanceOptions:
 
 @dataclass
 class Report:
-    """The steps that were done, and the tables before and after."""
+    """The steps of a round that were done, or would be."""
 
     dry_run: bool
     actions: list[dict[str, Any]] = field(default_factory=list)
-    tables: list[dict[str, Any]] = field(default_factory=list)
 
     def did(self, action: str, table: str, **figures: Any) -> None:
         """Notes and logs one step."""
         self.actions.append({"action": action, "table": table, **figures})
-        text = " ".join(f"{name}={value}" for name, value in figures.items() if value is not None)
-        verb = "would" if self.dry_run else "done"
-        log.info("event=maintain.%s action=%s table=%s %s", verb, action, table, text)
+        log.info("event=maintain.%s %s", "would" if self.dry_run else "done", self.text().splitlines()[-1])
 
     def text(self) -> str:
-        """A line a table."""
-        lines = [f"{'table':<14}{'files':>8}{'after':>8}{'bytes':>16}{'after':>16}{'dates dropped':>15}"]
-        lines += [
-            f"{row['table']:<14}{row['files_before']:>8}{row['files_after']:>8}{row['bytes_before']:>16,}"
-            f"{row['bytes_after']:>16,}{row['dates_dropped']:>15}"
-            for row in self.tables
-        ]
-        return "\n".join(lines)
+        """A line a step."""
+        return "\n".join(
+            " ".join(f"{name}={value}" for name, value in step.items() if value is not None)
+            for step in self.actions
+        )
 
 
 class Maintenance:
@@ -283,11 +277,10 @@ class Maintenance:
     def round(self, *, daily: bool = True) -> Report:
         """Everything once; without ``daily`` retention, clustering and vacuum are left out."""
         report = Report(self._options.dry_run)
-        locations = table_locations(self._spark, self._settings.lake)
-        for table, location in locations.items():
-            before = parts(self._spark, location)
-            dropped = self._retain(report, table, location, before) if daily else 0
-            for due in joins(table, parts(self._spark, location) if dropped else before, self._today()):
+        for table, location in table_locations(self._spark, self._settings.lake).items():
+            if daily:
+                self._retain(report, table, location)
+            for due in joins(table, parts(self._spark, location), self._today()):
                 self._compact(report, location, due)
             if daily:
                 self._cluster(report, table, location)
@@ -295,17 +288,6 @@ class Maintenance:
                 files, size = vacuum(self._spark, location, self._options.vacuum_days)
                 if files:
                     report.did("vacuum", table, files=files, bytes=size)
-            after = before if self._options.dry_run else parts(self._spark, location)
-            report.tables.append(
-                {
-                    "table": table,
-                    "files_before": sum(part.files for part in before),
-                    "files_after": sum(part.files for part in after),
-                    "bytes_before": sum(part.bytes for part in before),
-                    "bytes_after": sum(part.bytes for part in after),
-                    "dates_dropped": dropped,
-                }
-            )
         if daily and not self._options.dry_run:
             self._write_trends(report)
         return report
@@ -360,16 +342,17 @@ class Maintenance:
             **figures,
         )
 
-    def _retain(self, report: Report, table: str, location: str, found: list[Part]) -> int:
-        """Deletes what is too old; how many dates."""
+    def _retain(self, report: Report, table: str, location: str) -> None:
+        """Deletes what is too old."""
         keep_days = self._options.keep_days.get(table)
         if keep_days is None:
-            return 0
+            return
         since = self._now().astimezone(UTC) - timedelta(days=keep_days)
-        by_date = AGED_BY[table] == "date"
-        gone = [part for part in found if by_date and part.date and part.date < since.date().isoformat()]
+        by_date, first = AGED_BY[table] == "date", since.date().isoformat()
+        found = parts(self._spark, location) if by_date else []
+        gone = [part for part in found if part.date and part.date < first]
         if by_date and not gone:
-            return 0
+            return
         rows = delete_older(self._spark, table, location, since, dry_run=self._options.dry_run)
         if gone:
             dates = {"dates": len(gone), "first": gone[0].date, "last": gone[-1].date}
@@ -377,4 +360,3 @@ class Maintenance:
             report.did("drop", table, **dates, **figures)
         elif rows:
             report.did("drop", table, rows=rows)
-        return len(gone)
