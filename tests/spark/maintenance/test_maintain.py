@@ -16,9 +16,8 @@ from delta.exceptions import ConcurrentDeleteReadException
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.jobs.maintain import options_of
-from spark_jobs.maintenance import schedule
-from spark_jobs.maintenance.schedule import (
+from spark_jobs.jobs import maintain
+from spark_jobs.jobs.maintain import (
     AGED_BY,
     Compaction,
     Maintenance,
@@ -28,6 +27,7 @@ from spark_jobs.maintenance.schedule import (
     compact,
     joins,
     mean_reads,
+    options_of,
     parts,
 )
 from spark_jobs.platform import schemas
@@ -151,8 +151,8 @@ def steps(report: Report) -> list[tuple[Any, ...]]:
 def test_a_round_changes_the_files_and_not_the_rows(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, today: datetime, day: Day
 ) -> None:
-    monkeypatch.setattr(schedule, "FILE_BYTES", 15_000)
-    monkeypatch.setattr(schedule, "SMALL_BYTES", 5_000)
+    monkeypatch.setattr(maintain, "FILE_BYTES", 15_000)
+    monkeypatch.setattr(maintain, "SMALL_BYTES", 5_000)
     store(spark, settings, day(3), 1, 12)
     slow = replace(settings, checkpoints=settings.checkpoints + "-slow")
     assert follow(spark, slow) == 12
