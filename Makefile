@@ -165,7 +165,7 @@ test-pi: setup-dev
 mutants: setup-dev
 	.ci/check-mutants
 
-BENCH ?= peers grid drain hung_driver alert_latency
+BENCH ?= peers grid drain alert_latency
 bench: setup-dev
 	@for what in $(BENCH); do $(BIN)/python -m tests.bench.$$what $(ARGS) || exit 1; done
 

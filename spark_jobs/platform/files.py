@@ -67,13 +67,6 @@ class Files:
         """The names in a folder that are numbers, ascending."""
         return sorted(int(entry.name) for entry in self.entries(uri) if entry.name.isdecimal())
 
-    def copy(self, source: str, target: str) -> None:
-        """Copies a file or a whole folder; the target's folder is made where there is none."""
-        start, end = self._path(source), self._path(target)
-        self._java.org.apache.hadoop.fs.FileUtil.copy(
-            self._system(start), start, self._system(end), end, False, True, self._conf
-        )
-
     def delete(self, uri: str) -> None:
         """Removes a file or a whole folder, or nothing."""
         path = self._path(uri)

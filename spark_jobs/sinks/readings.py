@@ -14,9 +14,11 @@ transaction; it does nothing for each reading but in small batches, and where so
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -24,6 +26,8 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cloud.wire.identities import NOBODY, Identities
@@ -35,11 +39,12 @@ from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import append_files, ensure_table, overwrite_once, rows_after, write_once
 from spark_jobs.sinks.quarantine import QuarantineSink
 from spark_jobs.sinks.reading_schemas import ReadingSchemas
-from spark_jobs.sinks.small_files import SmallFiles
 from spark_jobs.transforms.dedupe import joined_ranges
 from spark_jobs.transforms.packing import files_of, packed, readings_in, validated
 from spark_jobs.transforms.seen import IDENTITY, RANGE, SeenRanges, identity_ranges, keyed, unseen
 from spark_jobs.transforms.validate import Parse, parse_batch
+
+log = logging.getLogger("fieldgate.jobs.ingest")
 
 _COMPACT_EVERY: Final = 100
 """Writes after which the log of seen ranges is replaced by their union."""
@@ -121,6 +126,48 @@ class _Batch:
             rows, others = unseen(pa.concat_tables(tables), seen)
             files, ranges = files + files_of(rows), pa.concat_tables([ranges, keyed(others)])
         return files, ranges
+
+
+_MANY: Final = 50
+"""A date with this many small files is worth joining."""
+_JOINED_BYTES: Final = 8 << 20
+
+
+class SmallFiles:
+    """Joins small files beside their writer, whose thread owns it.
+
+    Delta's auto-compaction does that within the commit of a partition's fiftieth small file, and all readings
+    wait for it: 5 to 7 s at 1,000 a second on two cores (docs/performance.md).
+    """
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        # Limits of file sizes are set on it, which are for no other job.
+        self._spark = spark.newSession()
+        self._spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(_JOINED_BYTES // 2))
+        self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(_JOINED_BYTES))
+        self._location = location
+        self._added = Counter[str]()
+        self._thread = threading.Thread()
+
+    def add(self, files: Sequence[Mapping[str, Any]]) -> None:
+        """Takes the files of a commit (``date``, ``content``); joins those of dates that have many by now."""
+        self._added.update(str(each["date"]) for each in files if len(each["content"]) < _JOINED_BYTES // 2)
+        due = [date for date, count in self._added.items() if count >= _MANY]
+        if not due or self._thread.is_alive():
+            return
+        for date in due:
+            del self._added[date]
+        self._thread = threading.Thread(target=self._join, args=(due,), name="small-files", daemon=True)
+        self._thread.start()
+
+    def _join(self, dates: Sequence[str]) -> None:
+        where = ", ".join(f"'{each}'" for each in dates)
+        try:
+            self._spark.sql(f"optimize delta.`{self._location}` where date in ({where})").collect()
+        except (PySparkException, Py4JError, OSError) as error:
+            # It changes no row: the next fifty, or upkeep, join them as well.
+            reason = next(iter(str(error).splitlines()), "")[:200]
+            log.info("event=ingest.not_joined dates=%d error=%s", len(dates), reason)
 
 
 class IngestSink:

@@ -99,7 +99,7 @@ def _ids(content: bytes | None) -> dict[str, str]:
 
 
 class TopicsRecreatedError(JobError):
-    """Topics were created again since the query has read them; its checkpoint was moved away."""
+    """Topics were created again since the query has read them; its checkpoint was removed."""
 
 
 class TopicIds:
@@ -127,15 +127,13 @@ class TopicIds:
             if running:
                 # The query is ended first: it writes to its checkpoint.
                 raise TopicsRecreatedError(f"{', '.join(again)}: created again since {self._query} began")
-            aside = f"{self._checkpoint}-until-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-            self._files.copy(self._checkpoint, aside)
+            # A checkpoint that is lost costs time, and nothing else.
             self._files.delete(self._checkpoint)
             self._keep(found)
-            figures = self._query, ",".join(again), aside
-            log.warning("event=topic.recreated query=%s topics=%s checkpoint=%s", *figures)
+            log.warning("event=topic.recreated query=%s topics=%s", self._query, ",".join(again))
             raise TopicsRecreatedError(
                 f"{', '.join(again)}: created again since {self._query} has read it. The query begins at the "
-                f"start of its topics and stores only what is missing; its checkpoint until now is {aside}"
+                "start of its topics and stores only what is missing"
             )
         self._keep(found)
 

@@ -36,7 +36,7 @@ from cloud.local.kafka_broker import LocalBroker
 from spark_jobs.platform.session import spark_session
 from spark_jobs.platform.settings import Settings
 from tests.bench.figures import cpu_s, pss_mib
-from tests.bench.ingest import CHANNELS, DAY_US, bare, payloads
+from tests.bench.load import CHANNELS, DAY_US, bare, payloads
 from tests.support.servers import eventually
 
 _TOPIC: Final = "mqtt.wind_speed"
@@ -68,7 +68,7 @@ def records_of(count: int) -> Iterator[tuple[bytes, bytes]]:
     """Key and payload of so many readings in the order in which Kafka gets them, repeats and garbage too."""
     late: list[tuple[bytes, bytes]] = []
     again: dict[int, tuple[bytes, bytes]] = {}
-    for number, record in enumerate(payloads(1, count, "", 1)):
+    for number, record in enumerate(payloads(count, 1)):
         if number % _LATE == 1:
             late.append(record)
         else:

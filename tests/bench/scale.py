@@ -38,7 +38,7 @@ from spark_jobs.platform.registry import STREAMING, load
 from spark_jobs.platform.session import spark_session
 from spark_jobs.platform.settings import Settings
 from tests.bench.figures import cpu_s
-from tests.bench.ingest import CHANNELS, DAY_US, fill, reading_of
+from tests.bench.load import CHANNELS, DAY_US, fill, reading_of
 from tests.bench.page import PROJECT
 from tests.faults.results import source_commit
 from tests.spark.cluster import standalone_cluster
@@ -79,7 +79,7 @@ def make_topics(bootstrap_servers: str, passes: dict[str, int], period_s: int) -
         producer.produce(CHANNELS_TOPIC, encode_channel(record), channel_key(gateway, channel, record.cal))
     assert producer.flush(60) == 0
     for topic, readings in passes.items():
-        fill(bootstrap_servers, topic, 1, readings, period_s=period_s)
+        fill(bootstrap_servers, topic, readings, period_s)
 
 
 def of_each_job(settings: Settings, spark: SparkSession, worker: int, cores: int) -> Iterator[Took]:

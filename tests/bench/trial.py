@@ -50,10 +50,10 @@ from cloud.wire.reading_records import ALERTS_TOPIC
 from spark_jobs.alerting.rules import DEFAULT_RULES
 from spark_jobs.jobs.alerts import AlertsJob
 from spark_jobs.jobs.ingest import IngestJob, RecordsJob
+from spark_jobs.jobs.maintain import write_trends
 from spark_jobs.jobs.mast import MastJob
 from spark_jobs.jobs.presence import PresenceJob
 from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.maintenance.table_trends import write_trends
 from spark_jobs.platform import intervals, schemas
 from spark_jobs.platform.session import running_session
 from spark_jobs.platform.settings import Settings

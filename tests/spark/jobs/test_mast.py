@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_jobs.jobs.anomaly import AnomalyJob
+from spark_jobs.jobs.maintain import parts
 from spark_jobs.jobs.mast import MastJob
-from spark_jobs.maintenance.table_files import parts
 from spark_jobs.platform.intervals import changed_spans
 from spark_jobs.platform.schemas import CHANNELS, STATISTICS, Table
 from spark_jobs.platform.settings import Settings

@@ -16,18 +16,20 @@ from delta.exceptions import ConcurrentDeleteReadException
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from spark_jobs.jobs.maintain import options_of
-from spark_jobs.maintenance import schedule, table_files
-from spark_jobs.maintenance.schedule import (
+from spark_jobs.jobs import maintain
+from spark_jobs.jobs.maintain import (
     AGED_BY,
     Compaction,
     Maintenance,
     MaintenanceOptions,
+    Part,
     Report,
     compact,
     joins,
+    mean_reads,
+    options_of,
+    parts,
 )
-from spark_jobs.maintenance.table_files import Part, mean_reads, parts
 from spark_jobs.platform import schemas
 from spark_jobs.platform.errors import SettingsError
 from spark_jobs.platform.intervals import TIMES
@@ -149,9 +151,8 @@ def steps(report: Report) -> list[tuple[Any, ...]]:
 def test_a_round_changes_the_files_and_not_the_rows(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, today: datetime, day: Day
 ) -> None:
-    monkeypatch.setattr(schedule, "FILE_BYTES", 15_000)
-    for module in (schedule, table_files):
-        monkeypatch.setattr(module, "SMALL_BYTES", 5_000)
+    monkeypatch.setattr(maintain, "FILE_BYTES", 15_000)
+    monkeypatch.setattr(maintain, "SMALL_BYTES", 5_000)
     store(spark, settings, day(3), 1, 12)
     slow = replace(settings, checkpoints=settings.checkpoints + "-slow")
     assert follow(spark, slow) == 12
@@ -188,12 +189,12 @@ def test_a_round_changes_the_files_and_not_the_rows(
     assert clustered["files_read_before"] == 6.0
     # Where a file ends depends on how well its rows are compressed.
     assert clustered["files_read_after"] <= 3.5
-    # What no version needs is gone from the disk, and the reported sizes are those of the disk.
-    (table,) = (row for row in done.tables if row["table"] == "readings")
+    # What no version needs is gone from the disk, and the sizes by which it is judged are those of the disk.
     on_disk = list(Path(location).glob("date=*/*.parquet"))
-    assert (table["files_before"], table["dates_dropped"]) == (47, 1)
-    assert table["files_after"] == len(on_disk)
-    assert table["bytes_after"] == sum(file.stat().st_size for file in on_disk)
+    left = parts(spark, location)
+    assert sum(part.files for part in left) == len(on_disk)
+    assert sum(part.bytes for part in left) == sum(file.stat().st_size for file in on_disk)
+    assert f"action=drop table=readings dates=1 first={day(3)}" in done.text()
 
     # Nothing is left to do, and readers of the change feed get nothing of what was done.
     assert steps(maintenance.round(daily=False)) == []

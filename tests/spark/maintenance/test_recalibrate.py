@@ -14,9 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud.wire.channel_records import ChannelRecord, Period, encode_channel
-from spark_jobs.jobs.recalibrate import wanted_of
-from spark_jobs.jobs.statistics import StatisticsJob
-from spark_jobs.maintenance.recalibration import (
+from spark_jobs.jobs.recalibrate import (
     CalibrationError,
     Certificate,
     Linear,
@@ -26,8 +24,10 @@ from spark_jobs.maintenance.recalibration import (
     recalibrate,
     recalibrated,
     row_of,
+    wanted_of,
     with_period,
 )
+from spark_jobs.jobs.statistics import StatisticsJob
 from spark_jobs.platform.errors import SettingsError
 from spark_jobs.platform.schemas import CHANNELS, READINGS
 from spark_jobs.platform.settings import Settings, parse_command

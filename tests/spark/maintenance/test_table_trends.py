@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cloud.lake.health import read_trends
 from spark_jobs.jobs.alerts import AlertsJob
-from spark_jobs.maintenance.schedule import Maintenance, MaintenanceOptions
+from spark_jobs.jobs.maintain import Maintenance, MaintenanceOptions
 from spark_jobs.platform.schemas import TRENDS
 from spark_jobs.platform.settings import Settings
 from spark_jobs.sinks.delta import ensure_table

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.platform.schemas import READINGS
 from spark_jobs.platform.session import task_slots
 from spark_jobs.platform.settings import Settings
-from spark_jobs.sinks import readings as readings_sink, small_files
+from spark_jobs.sinks import readings as readings_sink
 from spark_jobs.sinks.delta import append_files, ensure_table, write_once
 from spark_jobs.sinks.readings import IngestSink
 from spark_jobs.transforms.packing import files_of, readings_in
@@ -90,7 +90,7 @@ def test_files_are_like_deltas_own(spark: SparkSession, settings: Settings) -> N
 def test_small_files_are_joined_beside_their_writer(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_files, "MANY", 3)
+    monkeypatch.setattr(readings_sink, "_MANY", 3)
     sink = IngestSink(spark, replace(settings, once=False))
     for number in range(1, 7):
         assert sink.write(kafka_frame(spark, encoded([reading(number)])), "ingest", number).readings == 1
