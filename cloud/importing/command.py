@@ -15,10 +15,10 @@ from cloud.command_line import OK, USAGE, fail
 from cloud.importing.guess import guessed
 from cloud.importing.importer import Importer, Outcome, day_of
 from cloud.importing.lines import header_of
-from cloud.importing.logger_file import Rows
+from cloud.importing.logger_file import Rows, read_rows
 from cloud.importing.mapping import FOLDER, Mapping, described, load_mapping
 from cloud.importing.tables import LakeTables
-from cloud.importing.values import converted, figures_of
+from cloud.importing.values import converted, figures_of, problem
 from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.tables import LakeError
 from cloud.wire.reading_records import GATEWAY_ID
@@ -99,15 +99,13 @@ def _import(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
     path = options.mapping or FOLDER / f"{options.preset}.toml"
     for file in options.files:
         mapping = load_mapping(path, partial(header_of, file), given)
-        gateway = mapping.file.gateway
-        importer = Importer(mapping, tables, gateway, now_us, replaces=options.replace)
-        rows = importer.read(file)
+        rows = read_rows(file, mapping, problem, now_us)
         if options.check:
             sys.stdout.write(_preview(mapping, rows))
         else:
-            outcomes.append(importer.write(rows))
+            outcomes.append(Importer(mapping, tables, rows, now_us, replaces=options.replace).write())
             if not options.json:
-                sys.stdout.write(_words(outcomes[-1], gateway))
+                sys.stdout.write(_words(outcomes[-1], mapping.file.gateway))
                 sys.stdout.flush()
 
 

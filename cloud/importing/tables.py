@@ -17,7 +17,7 @@ from cloud.config import StoreConfig
 from cloud.errors import CloudError
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words
 from cloud.wire import lake_tables
-from cloud.wire.lake_tables import IMPORTS, MAST, READINGS, STATISTICS, LakeTable
+from cloud.wire.lake_tables import LakeTable
 
 TIMES: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final[dict[str, Any]] = {
@@ -57,10 +57,6 @@ class LakeTables:
         self._store = store
         self._options = for_delta_rs(store)
 
-    def open(self, table: LakeTable) -> DeltaTable | None:
-        """The table as it is now; None where there is none. Raises WriteError."""
-        return self._guarded(table, lambda: self._open(table))
-
     def _open(self, table: LakeTable) -> DeltaTable | None:
         try:
             there = DeltaTable(f"{self._uri}/{table.name}", storage_options=self._options)
@@ -80,7 +76,7 @@ class LakeTables:
 
         Times are in microseconds since the epoch. Raises WriteError.
         """
-        there = self.open(table)
+        there = self._guarded(table, lambda: self._open(table))
         if there is None:
             return iter(())
         dataset = there.to_pyarrow_dataset()
@@ -146,9 +142,8 @@ class LakeTables:
 
         return self._guarded(table, lambda: _retried(once))
 
-    def delete(self, name: str, predicate: str) -> int:
+    def delete(self, table: LakeTable, predicate: str) -> int:
         """Deletes rows of a table; how many they were. Raises WriteError."""
-        table = {each.name: each for each in (STATISTICS, READINGS, IMPORTS, MAST)}[name]
 
         def once() -> int:
             there = self._open(table)
