@@ -99,9 +99,6 @@ def _record(value: bytes, gateway: str) -> IdentityRecord:
 LEAD_US: Final = 60_000_000
 """A decision counts after this time."""
 
-Runs = Mapping[str, int]
-"""Those that are known, with Kafka's time of what names them."""
-
 
 class GatewayIdentity:
     """One gateway's, where ``[identity]`` has a master key. Each call raises CloudError."""
@@ -131,24 +128,24 @@ class GatewayIdentity:
         self._write(known, record, "key {0}")
         return gateway_key(self._master, self._gateway, record.generation)
 
-    def enforce(self) -> None:
-        """Requires, from soon on, that new runs prove themselves by the newest key.
+    def change(self, *, accepted: str | None, enforce: bool) -> None:
+        """Accepts that run, whatever it proves; or new runs must, from soon on, or needn't prove themselves.
 
-        Raises CommandError if none has.
+        Raises CommandError without a key, and if none has proven itself by the newest one that is enforced.
         """
-        known = self._known()
-        record = enforced(known, self._required(), self._from_us())
-        self._write(known, record, "must prove itself by key {0}")
-
-    def lift(self) -> None:
-        """Makes everything that names the gateway welcome again, from soon on."""
-        known = self._known()
-        self._write(known, lifted(known, self._from_us()), "need prove nothing")
-
-    def accept(self, run: str) -> None:
-        """A run that is this gateway's, whatever it proves."""
-        known = self._known()
-        self._write(known, accepting(known, run), f"accepts run {run}")
+        if self._master is None:
+            raise CommandError("the cloud's config has no [identity] master_key")
+        known = self._topic.read(self._gateway)
+        if known.record is None:
+            raise CommandError(f"{self._gateway} has no key yet: provision gateway {self._gateway} --rotate")
+        if accepted is not None:
+            record = replace(known.record, runs=known.record.runs | {accepted})
+            self._write(known, record, f"accepts run {accepted}")
+        elif enforce:
+            record = enforced(known, self._master, self._from_us())
+            self._write(known, record, "must prove itself by key {0}")
+        else:
+            self._write(known, lifted(known, self._from_us()), "need prove nothing")
 
     def revoke(self) -> None:
         """Makes nothing that names the gateway welcome, from soon on."""
@@ -158,18 +155,6 @@ class GatewayIdentity:
 
     def _from_us(self) -> int:
         return self._now_us() // 1000 * 1000 + LEAD_US
-
-    def _required(self) -> str:
-        if self._master is None:
-            raise CommandError("the cloud's config has no [identity] master_key")
-        return self._master
-
-    def _known(self) -> Known:
-        self._required()
-        known = self._topic.read(self._gateway)
-        if known.record is None:
-            raise CommandError(f"{self._gateway} has no key yet: provision gateway {self._gateway} --rotate")
-        return known
 
     def _write(self, known: Known, record: IdentityRecord, what: str) -> None:
         if record == known.record:
@@ -244,13 +229,6 @@ def lifted(known: Known, from_us: int) -> IdentityRecord:
     if record.at(from_us).least == 0:
         return record
     return replace(record, steps=(*record.steps, Step(from_us, 0)))
-
-
-def accepting(known: Known, run: str) -> IdentityRecord:
-    """The record once a run is welcome."""
-    record = known.record
-    assert record is not None  # noqa: S101 - the caller's to see to
-    return replace(record, runs=record.runs | {run})
 
 
 def revoked(known: Known, gateway: str, from_us: int) -> IdentityRecord:
