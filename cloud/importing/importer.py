@@ -182,14 +182,15 @@ class Importer:
         )
         names = ("channel", "interval_start", *FLAGS, *_VALUES, "count", "expected")
         known = {row[:2]: row[2:] for row in self._tables.rows(STATISTICS, names, condition)}
-        across = self._by_other_clocks(known)
+        measured, imported = self._by_other_clocks(known)
         for each in part:
+            span = each.interval_start, each.interval_start + self._length_us - 1
             row = known.get((each.channel, each.interval_start))
             is_empty = row is not None and not any(row[: len(FLAGS)])
-            is_measured = across.get((each.channel, self._slot(each.interval_start)))
-            if row is None and is_measured is not None and (is_measured or not self._replaces):
-                outcome.measured += each.has_readings and is_measured
-                outcome.other += each.has_readings and not is_measured
+            if row is None and measured.get(each.channel, _NEVER).overlaps(*span):
+                outcome.measured += each.has_readings
+            elif row is None and not self._replaces and imported.get(each.channel, _NEVER).overlaps(*span):
+                outcome.other += each.has_readings
             elif row is None or (is_empty and each.has_readings):
                 outcome.new += each.has_readings
                 outcome.missing += not each.has_readings
@@ -212,19 +213,17 @@ class Importer:
         self._outcome.other += not is_same and not self._replaces
         return self._replaces
 
-    def _slot(self, time_us: int) -> int:
-        return (time_us - self._phase_us) // self._length_us
-
-    def _by_other_clocks(self, known: Mapping[tuple[Any, ...], Any]) -> dict[tuple[str, int], bool]:
-        """Intervals of the file's clock that overlap those of others, and whether these were measured."""
-        found: dict[tuple[str, int], bool] = {}
+    def _by_other_clocks(
+        self, known: Mapping[tuple[Any, ...], Any]
+    ) -> tuple[dict[str, NumberSet], dict[str, NumberSet]]:
+        """When each channel has intervals that begin otherwise than the file's: measured, and imported."""
+        measured, imported = dict[str, NumberSet](), dict[str, NumberSet]()
         for (channel, start_us), row in known.items():
             if (start_us - self._phase_us) % self._length_us and any(row[: len(FLAGS)]):
-                is_measured = start_us not in self._imported.get(channel, _NEVER)
-                for slot in (self._slot(start_us), self._slot(start_us) + 1):
-                    found[channel, slot] = found.get((channel, slot), False) or is_measured
-                self._overlapped |= set() if is_measured else {channel}
-        return found
+                times = imported if start_us in self._imported.get(channel, _NEVER) else measured
+                times.setdefault(channel, NumberSet()).add(start_us, start_us + self._length_us - 1)
+        self._overlapped.update(imported)
+        return measured, imported
 
     def _within(self, first_us: int, last_us: int) -> Any:
         """A condition: rows of the gateway on the days of these times."""

@@ -92,17 +92,14 @@ class LakeTables:
         }
         if table.bounds:
             configuration["delta.dataSkippingStatsColumns"] = ",".join(table.bounds)
-        there = self._open(table)
-        if there is None:
-            return DeltaTable.create(
-                f"{self._uri}/{table.name}",
-                schema=Schema.from_arrow(schema_of(table)),
-                partition_by=["date"] if table.partitioned_by_date else None,
-                configuration=configuration,
-                storage_options=self._options,
-                mode="ignore",
-            )
-        return there
+        return self._open(table) or DeltaTable.create(
+            f"{self._uri}/{table.name}",
+            schema=Schema.from_arrow(schema_of(table)),
+            partition_by=["date"] if table.partitioned_by_date else None,
+            configuration=configuration,
+            storage_options=self._options,
+            mode="ignore",
+        )
 
     def merge(
         self,
