@@ -50,6 +50,9 @@ FORMATS: Final[Mapping[str, str]] = {
     "csv": ".csv", "toa5": ".dat", "parquet": ".parquet", "iea43": ".json",
 }  # fmt: skip
 """How a file's name ends."""
+_WRITERS: Final[Mapping[str, type[CsvFile | Toa5File | ParquetFile]]] = {
+    "csv": CsvFile, "toa5": Toa5File, "parquet": ParquetFile,
+}  # fmt: skip
 
 
 def _places(output: Path, formats: Sequence[str], mast: str) -> dict[str, Path]:
@@ -296,7 +299,7 @@ def _write_rows(parts: Mapping[str, Path], lakes: Lakes, export: Export) -> int:
     span_ms = export.end_ms - export.begin_ms
     try:
         for each, path in parts.items():
-            opened.append(_open(each, path, export))
+            opened.append(_WRITERS[each](path, export))
         lake = LazyLakes(lakes)
         with lake.connection:
             for batch in batches(lake, export):
@@ -314,9 +317,3 @@ def _write_rows(parts: Mapping[str, Path], lakes: Lakes, export: Export) -> int:
     if sys.stderr.isatty():
         sys.stderr.write("\r")
     return rows
-
-
-def _open(form: str, path: Path, export: Export) -> CsvFile | Toa5File | ParquetFile:
-    if form == "toa5":
-        return Toa5File(path, export, installed_version())
-    return ParquetFile(path, export) if form == "parquet" else CsvFile(path, export)

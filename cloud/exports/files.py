@@ -20,7 +20,7 @@ from cloud.lake.mast import DAY_MS, Channel, Mast, utc_offset, within
 from cloud.lake.numbers import IS_COVERED
 from cloud.lake.reader import FIGURES, plausible
 from cloud.lake.tables import LazyLakes, meanings, quoted
-from cloud.values import no_formula
+from cloud.values import installed_version, no_formula
 
 _FIGURES: Final = {
     "direction": ("avg", "sd", "count"), "accumulated": ("sum", "count"), "state": ("avg", "count"),
@@ -223,7 +223,7 @@ class Toa5File:
     Times are the **end** of the interval, as Campbell's loggers have them; of readings their own.
     """
 
-    def __init__(self, path: Path, export: Export, version: str) -> None:
+    def __init__(self, path: Path, export: Export) -> None:
         self._export = export
         length_s = export.interval_s or 0
         self._end_us = 1_000_000 * length_s
@@ -234,7 +234,7 @@ class Toa5File:
         stamps = f"{export.offset} {'end of interval' if length_s else 'start of sample'}"
         columns = export.columns
         self._writer.writerows(map(no_formula, line) for line in (
-            ("TOA5", export.mast.gateway, "fieldgate", "", version, stamps, "", table),
+            ("TOA5", export.mast.gateway, "fieldgate", "", installed_version(), stamps, "", table),
             ("TIMESTAMP", "RECORD", *(column.name for column in columns)),
             ("TS", "RN", *(column.unit for column in columns)),
             ("", "", *(_PROCESSING[column.figure] for column in columns)),
