@@ -79,7 +79,7 @@ class Sample(NamedTuple):
 
     @property
     def has_readings(self) -> bool:
-        """It is one."""
+        """A sample is a reading, whatever its quality."""
         return True
 
 

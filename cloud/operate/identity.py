@@ -124,9 +124,9 @@ class GatewayIdentity:
         return gateway_key(self._master, self._gateway, record.generation)
 
     def change(self, *, accepted: str | None, enforce: bool) -> None:
-        """Accepts that run, whatever it proves; or new runs must, from soon on, or needn't prove themselves.
+        """Accepts one run, whatever it proves, or decides whether new runs must prove themselves.
 
-        Raises CommandError without a key, and if none has proven itself by the newest one that is enforced.
+        Raises CommandError where the gateway has no key, or no run has proven itself by the one to enforce.
         """
         if self._master is None:
             raise CommandError("the cloud's config has no [identity] master_key")
