@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -109,23 +110,20 @@ class LakeTables:
         update: Mapping[str, str] | None = None,
         where: str | None = None,
         drop: str | None = None,
-    ) -> tuple[int, int]:
+    ) -> None:
         """Adds rows, given by column, whose key isn't there; of others changes columns by expressions.
 
         Those that meet ``drop`` are deleted. ``update`` is of rows that meet ``where``, in which the table is
-        ``t`` and the rows are ``s``. It is one commit, made again where another came before.
-        Returns how many rows were added and changed. Raises WriteError.
+        ``t`` and the rows are ``s``. There is at least one row; they are one commit. Raises WriteError.
         """
         given = pa.table(
             {field.name: pa.array(columns[field.name], field.type)
              for field in schema_of(table) if field.name in columns}
         )  # fmt: skip
-        if not given.num_rows:
-            return 0, 0
         key = (*(["date"] if table.partitioned_by_date else []), *table.key)
         same = " and ".join(f"t.{name} = s.{name}" for name in key)
 
-        def once() -> tuple[int, int]:
+        def once() -> dict[str, Any]:
             merge = self._made(table).merge(
                 given, same, source_alias="s", target_alias="t", post_commithook_properties=_COMMIT_ONLY
             )
@@ -133,11 +131,9 @@ class LakeTables:
                 merge = merge.when_matched_delete(drop)
             if update is not None:
                 merge = merge.when_matched_update(dict(update), predicate=where)
-            merge = merge.when_not_matched_insert({name: f"s.{name}" for name in given.column_names})
-            done = merge.execute()
-            return done["num_target_rows_inserted"], done["num_target_rows_updated"]
+            return merge.when_not_matched_insert({name: f"s.{name}" for name in given.column_names}).execute()
 
-        return self._guarded(table, lambda: _retried(once))
+        self._guarded(table, once)
 
     def delete(self, table: LakeTable, predicate: str) -> int:
         """Deletes rows of a table; how many they were. Raises WriteError."""
@@ -149,10 +145,16 @@ class LakeTables:
             done = there.delete(predicate, post_commithook_properties=_COMMIT_ONLY)
             return int(done["num_deleted_rows"])
 
-        return self._guarded(table, lambda: _retried(once))
+        return self._guarded(table, once)
 
     def _guarded(self, table: LakeTable, step: Callable[[], _T]) -> _T:
+        """The result of ``step``, done again where another commit came before its own. Raises WriteError."""
         try:
+            for attempt in range(1, _ATTEMPTS):
+                with suppress(CommitFailedError):
+                    return step()
+                # Two that wait equally long would meet again.
+                time.sleep(backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
             return step()
         except (OSError, DeltaError) as error:
             reason = in_words(error, self._uri, self._store) or str(error).partition("\n")[0]
@@ -163,14 +165,3 @@ def _plain(column: Any) -> list[Any]:
     is_time = pa.types.is_timestamp(column.type)
     values: list[Any] = (column.cast(TIMES).cast(pa.int64()) if is_time else column).to_pylist()
     return values
-
-
-def _retried(step: Callable[[], _T]) -> _T:
-    """The result of ``step``, done again where another commit came before its own."""
-    for attempt in range(1, _ATTEMPTS):
-        try:
-            return step()
-        except CommitFailedError:
-            # Two that wait equally long would meet again.
-            time.sleep(backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
-    return step()
