@@ -451,7 +451,7 @@ def _check_channel(source: _Source, at: KeyPath, channel: Channel, file: File | 
             source.error(
                 (*at, "unit"), f"{problem}; known are {units}; or leave it out and give scale and offset"
             )
-    if not math.isfinite(channel.scale) or channel.scale == 0:
+    if channel.scale == 0:
         source.error((*at, "scale"), "must not be 0")
     is_sampled = file is not None and file.has_readings
     allowed = FIGURES_OF[channel.is_a][:1] if is_sampled else FIGURES_OF[channel.is_a]
