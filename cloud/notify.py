@@ -15,7 +15,8 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, time as time_of_day, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -51,7 +52,7 @@ class Sent:
 
     def __init__(self, path: Path, target: str) -> None:
         self._path, self._target = path, target
-        try:
+        with self._usable():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, isolation_level=None, timeout=10)
             self._database.execute("PRAGMA synchronous = FULL")
@@ -59,36 +60,31 @@ class Sent:
                 "CREATE TABLE IF NOT EXISTS sent (target TEXT, id TEXT, state TEXT, at_s INTEGER, "
                 "PRIMARY KEY (target, id, state)) WITHOUT ROWID"
             )
-        except (sqlite3.Error, OSError) as error:
-            raise self._problem(error) from error
 
     def has(self, alert: str, state: str) -> bool:
         """Whether the target has been sent this alert's state."""
-        try:
-            found = self._database.execute(
-                "SELECT 1 FROM sent WHERE target = ? AND id = ? AND state = ?", (self._target, alert, state)
-            )
-            return found.fetchone() is not None
-        except sqlite3.Error as error:
-            raise self._problem(error) from error
+        sql = "SELECT 1 FROM sent WHERE target = ? AND id = ? AND state = ?"
+        with self._usable():
+            return self._database.execute(sql, (self._target, alert, state)).fetchone() is not None
 
     def add(self, alerts: Iterable[tuple[str, str]], now_s: int) -> None:
         """Note alerts, by id and state; durable at its return. Old ones are forgotten."""
         rows = [(self._target, *alert, now_s) for alert in alerts]
-        try:
-            with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
-                self._database.executemany("INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)", rows)
-                self._database.execute("DELETE FROM sent WHERE at_s < ?", (now_s - _KEPT_DAYS * 86_400,))
-        except sqlite3.Error as error:
-            raise self._problem(error) from error
+        with self._usable(), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany("INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)", rows)
+            self._database.execute("DELETE FROM sent WHERE at_s < ?", (now_s - _KEPT_DAYS * 86_400,))
 
     def close(self) -> None:
         """End."""
         self._database.close()
 
-    def _problem(self, error: Exception) -> CloudError:
-        return CloudError(f"{self._path}: {error}: --state names another place")
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise CloudError(f"{self._path}: {error}: --state names another place") from error
 
 
 _LISTED: Final = 10
@@ -243,23 +239,16 @@ class Target:
             self._held.clear()
             self._read_to.clear()
             try:
-                sent = self._opens.sent()
-                try:
-                    reader = self._opens.reader()
-                    try:
-                        # Where a new target begins is kept: else the start after a crash would begin later.
-                        self._read_to = dict(reader.begun)
-                        while not stopping.is_set():
-                            is_kept = reader.begun.keys() <= reader.committed.keys()
-                            self.turn(reader, sent)
-                            if not is_kept and reader.begun.keys() <= reader.committed.keys():
-                                log.info("event=notify.reads target=%s", self.name)
-                                again.reset()
-                        reader.flush()
-                    finally:
-                        reader.close()
-                finally:
-                    sent.close()
+                with closing(self._opens.sent()) as sent, closing(self._opens.reader()) as reader:
+                    # Where a new target begins is kept: else the start after a crash would begin later.
+                    self._read_to = dict(reader.begun)
+                    while not stopping.is_set():
+                        is_kept = reader.begun.keys() <= reader.committed.keys()
+                        self.turn(reader, sent)
+                        if not is_kept and reader.begun.keys() <= reader.committed.keys():
+                            log.info("event=notify.reads target=%s", self.name)
+                            again.reset()
+                    reader.flush()
             except CloudError as error:
                 log.warning("event=notify.waits target=%s problem=%r", self.name, str(error))
                 stopping.wait(again.next())

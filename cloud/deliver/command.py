@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -206,13 +206,12 @@ def pack(each: Due, config: DeliverConfig, reader: LakeReader, folder: Path, now
         # The config of a fleet's page has no tables.
         tables = [form for form in config.formats if form in exports.FORMATS]
         try:
-            made = (
-                exports.write_export(_export(report, tables, folder), reader, now)[0]
-                if tables and intervals
-                else ()
-            )
-            for path in made:
-                files.append(path.rename(folder / f"{stem}{path.name.removeprefix(mast)}"))
+            if tables and intervals:
+                own = report.period
+                export = exports.export_of(reader, mast, own.begin_ms, own.end_ms)
+                export = replace(export, offset_min=own.offset_min)
+                for path in exports.write_export(export, reader, folder, tables)[0]:
+                    files.append(path.rename(folder / f"{stem}{path.name.removeprefix(mast)}"))
         except CloudError as error:
             # A channel's unit has changed within it, say: the report goes on its own.
             if not files:
@@ -224,19 +223,6 @@ def pack(each: Due, config: DeliverConfig, reader: LakeReader, folder: Path, now
     # A line break in a site's name would begin another header of the mail.
     title = f"{' '.join(str(name).split())}, {period.title}{', corrected' * bool(number)}"
     return Parcel(f"{mast}/{period}/{number}", title, text, files)
-
-
-def _export(report: Report, tables: Sequence[str], folder: Path) -> argparse.Namespace:
-    """What ``fieldgate export`` takes for a period, in the site's time where the lake has it."""
-    begin, end = (
-        datetime.fromtimestamp(each / 1000, UTC).isoformat()
-        for each in (report.period.begin_ms, report.period.end_ms)
-    )
-    parser = argparse.ArgumentParser()
-    exports.add_arguments(parser)
-    words = [f"--mast={report.gateway}", f"--format={','.join(tables)}", f"--output={folder}"]
-    local = ["--local-time"] * (report.mast.site.get("utc_offset_min") is not None)
-    return parser.parse_args([*words, f"--from={begin}", f"--to={end}", *local])
 
 
 def _lines(report: Report, number: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 import duckdb
 from deltalake.exceptions import DeltaError
@@ -50,21 +50,18 @@ FORMATS: Final[Mapping[str, str]] = {
     "csv": ".csv", "toa5": ".dat", "parquet": ".parquet", "iea43": ".json",
 }  # fmt: skip
 """How a file's name ends."""
+_WRITERS: Final[Mapping[str, type[CsvFile | Toa5File | ParquetFile]]] = {
+    "csv": CsvFile, "toa5": Toa5File, "parquet": ParquetFile,
+}  # fmt: skip
 
 
-def places_of(output: Path, formats: Sequence[str], mast: str) -> dict[str, Path]:
+def _places(output: Path, formats: Sequence[str], mast: str) -> dict[str, Path]:
     """The path of each format: ``output`` itself, or MAST.csv … in it if it is a directory or for several."""
     if len(formats) == 1 and not output.is_dir():
         return {formats[0]: output}
     if output.exists() and not output.is_dir():
         raise CloudError(f"-o {output} is a file: several formats need a directory")
     return {each: output / f"{mast}{FORMATS[each]}" for each in formats}
-
-
-class _DataFile(Protocol):
-    def write(self, batch: Any) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def add_arguments(arguments: argparse.ArgumentParser) -> None:
@@ -116,7 +113,12 @@ def _interval(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the files and prints their paths. Raises CloudError."""
-    paths, words = write_export(options, LakeReader(named_lakes(options)), datetime.now(UTC))
+    reader = LakeReader(named_lakes(options))
+    reader.look()
+    paths, words = write_export(
+        _asked(options, reader), reader, options.output, options.format, organisation=options.organisation,
+        force=options.force,
+    )  # fmt: skip
     for path in paths:
         sys.stdout.write(f"{path}\n")
     for each in words:
@@ -125,29 +127,28 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write_export(
-    options: argparse.Namespace, reader: LakeReader, now: datetime
-) -> tuple[list[Path], list[str]]:
+    export: Export, reader: LakeReader, output: Path, formats: Sequence[str],
+    *, organisation: str | None = None, force: bool = False,
+) -> tuple[list[Path], list[str]]:  # fmt: skip
     """Writes the files; their paths, and what to say about them. Raises CloudError."""
-    places = places_of(options.output, options.format, options.mast)
-    if options.readings and "iea43" in places:
+    places = _places(output, formats, export.mast.gateway)
+    if export.interval_s is None and "iea43" in places:
         raise CloudError("--readings: iea43 describes the columns of statistics; leave one of them out")
     paths = list(places.values())
     units = places["csv"].with_suffix(".columns.csv") if "csv" in places else None
     paths += [units] if units else []
     words: list[str] = []
-    reader.look()
-    export = _asked(options, reader)
     try:
         paths[0].parent.mkdir(parents=True, exist_ok=True)
-        with whole_files(paths, force=options.force) as part:
+        with whole_files(paths, force=force) as part:
             parts = {each: part[path] for each, path in places.items()}
             if (description := parts.pop("iea43", None)) is not None:
-                words += _describe(description, export, reader, now, options.organisation)
+                words += _describe(description, export, reader, organisation)
             if units:
                 write_columns(part[units], export)
             rows = _write_rows(parts, reader.lakes, export) if parts else 0
     except OSError as error:
-        raise CloudError(f"-o {options.output}: {error.strerror or error}") from error
+        raise CloudError(f"-o {output}: {error.strerror or error}") from error
     if parts:
         first, last = (export.moment(1000 * each) for each in (export.begin_ms, export.end_ms))
         words.append(f"{rows} rows, {first} to {last} {export.offset}{_gaps_left_out(export)}")
@@ -279,28 +280,26 @@ def _moment_ms(option: str, text: str | date | None, offset_min: int, default: i
     return round((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp() * 1000)
 
 
-def _describe(
-    path: Path, export: Export, reader: LakeReader, now: datetime, organisation: str | None
-) -> list[str]:
+def _describe(path: Path, export: Export, reader: LakeReader, organisation: str | None) -> list[str]:
     """Writes iea43's file; what it lacks."""
     try:
         records = records_in_force(reader, export.mast.gateway, 0, FOREVER_MS)
     except Missing as error:
         raise CloudError(f"iea43: {error}") from error
     author = f"fieldgate {installed_version()}"
-    document, lacking = describe(export, records, now, author, organisation)
+    document, lacking = describe(export, records, datetime.now(UTC), author, organisation)
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return [f"iea43: {each}" for each in lacking]
 
 
 def _write_rows(parts: Mapping[str, Path], lakes: Lakes, export: Export) -> int:
     """All rows into each file, which are read once; how many."""
-    opened: list[_DataFile] = []
+    opened: list[CsvFile | Toa5File | ParquetFile] = []
     rows = 0
     span_ms = export.end_ms - export.begin_ms
     try:
         for each, path in parts.items():
-            opened.append(_open(each, path, export))
+            opened.append(_WRITERS[each](path, export))
         lake = LazyLakes(lakes)
         with lake.connection:
             for batch in batches(lake, export):
@@ -318,9 +317,3 @@ def _write_rows(parts: Mapping[str, Path], lakes: Lakes, export: Export) -> int:
     if sys.stderr.isatty():
         sys.stderr.write("\r")
     return rows
-
-
-def _open(form: str, path: Path, export: Export) -> _DataFile:
-    if form == "toa5":
-        return Toa5File(path, export, installed_version())
-    return ParquetFile(path, export) if form == "parquet" else CsvFile(path, export)

@@ -6,14 +6,13 @@ Numbers have all their digits: read again, they are the same.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cloud.lake.answers import batches_of
@@ -21,7 +20,7 @@ from cloud.lake.mast import DAY_MS, Channel, Mast, utc_offset, within
 from cloud.lake.numbers import IS_COVERED
 from cloud.lake.reader import FIGURES, plausible
 from cloud.lake.tables import LazyLakes, meanings, quoted
-from cloud.values import no_formula
+from cloud.values import installed_version, no_formula
 
 _FIGURES: Final = {
     "direction": ("avg", "sd", "count"), "accumulated": ("sum", "count"), "state": ("avg", "count"),
@@ -113,9 +112,7 @@ TIME: Final = "time_us"
 _DAYS: Final = 28
 """Statistics are read in parts of so many days."""
 _HOURS: Final = 6
-"""Readings are read in parts of so many hours: 100 channels of 1 Hz make two million, which are sorted."""
-_AT_ONCE: Final = 200_000
-"""Rows of the lake that are put side by side at a time; more than a time's are."""
+"""Readings are read in parts of so many hours: 100 channels of 1 Hz make two million."""
 _VALID_READING: Final = "quality <= 2"
 
 
@@ -135,78 +132,46 @@ def batches(lakes: LazyLakes, export: Export) -> Iterator[Any]:
     for first_ms, last_ms in export.parts:
         for begin_ms in range(first_ms, last_ms, step):
             sql = _sql(export, view, there, begin_ms, min(begin_ms + step, last_ms))
-            found = batches_of(lakes.connection.sql(sql, params=[export.mast.gateway]))
-            for rows in _whole_times(found):
-                yield _side_by_side(rows, export)
+            yield from batches_of(lakes.connection.sql(sql))
 
 
 def _sql(export: Export, view: str, there: set[str], begin_ms: int, end_ms: int) -> str:
-    """A row for each time and channel, by time: an aggregate for each column would read each row for each."""
+    """A row for each time, with the columns of all channels side by side."""
     figures = dict.fromkeys(column.figure for column in export.columns)
-    # Numbers are a third of what names take to be sorted; null is a channel that isn't exported.
-    names = ", ".join(f"({quoted(each.name, chr(39))}, {at})" for at, each in enumerate(export.mast.channels))
     if export.interval_s is not None and not export.every:
         shown = ", ".join(plausible(name, "statistics") for name in FIGURES if name in there)
         view = f"(SELECT * REPLACE ({shown}) FROM {view})"  # noqa: S608 - names of ours
-    numbered = f"{view} LEFT JOIN (VALUES {names}) AS known(channel, number) USING (channel)"
+    start, condition = "time", "clock IS DISTINCT FROM 'unsynced'"
+    if export.interval_s is not None:
+        start, condition = "interval_start", f"interval_s = {export.interval_s}"
     values = ", ".join(f"{_value(figure, there, every=export.every)} AS {figure}" for figure in figures)
-    if export.interval_s is None:
-        return (
-            f"SELECT epoch_us(time) AS {TIME}, number, {values} FROM {numbered} WHERE gateway = ? "  # noqa: S608 - quoted
-            f"AND clock IS DISTINCT FROM 'unsynced' AND {within('time', begin_ms, end_ms)} "
-            f"GROUP BY ALL ORDER BY {TIME}"
-        )
+    rows = (
+        f"SELECT epoch_us({start}) AS {TIME}, channel, {values} FROM {view} "  # noqa: S608 - quoted
+        f"WHERE gateway = {quoted(export.mast.gateway, chr(39))} AND {within(start, begin_ms, end_ms)} "
+        f"AND {condition}"
+    )
+    if export.interval_s is not None:
+        due = f"range({1000 * begin_ms}, {1000 * end_ms}, {1_000_000 * export.interval_s})"
+        rows = f"SELECT * FROM {due} AS due({TIME}) LEFT JOIN ({rows}) USING ({TIME})"  # noqa: S608 - of ours
+    # Numbers, as DuckDB takes names that differ by case alone for one.
+    number = {channel.name: at for at, channel in enumerate(export.mast.channels)}
+    channels = ", ".join(f"{quoted(name, chr(39))} AS c{at}" for name, at in number.items())
+    columns = ", ".join(f"c{number[each.channel.name]}_{each.figure}" for each in export.columns)
+    largest = ", ".join(f"max({figure}) AS {figure}" for figure in figures)
     return (
-        f"SELECT slot * 1000 AS {TIME}, number, {', '.join(figures)} "  # noqa: S608 - quoted
-        f"FROM range({begin_ms}, {end_ms}, {1000 * export.interval_s}) AS due(slot) LEFT JOIN ("
-        f"SELECT epoch_ms(interval_start) AS slot, number, {values} FROM {numbered} WHERE gateway = ? "
-        f"AND interval_s = {export.interval_s} AND {within('interval_start', begin_ms, end_ms)} GROUP BY ALL"
-        ") AS found USING (slot) ORDER BY slot"
+        f"SELECT {TIME}, {columns} FROM ({rows}) "  # noqa: S608 - quoted
+        f"PIVOT ({largest} FOR channel IN ({channels}) GROUP BY {TIME}) ORDER BY {TIME}"
     )
 
 
 def _value(figure: str, there: set[str], *, every: bool) -> str:
     kind = "BIGINT" if figure == "count" else "DOUBLE"
     if figure not in there:
-        return f"any_value(NULL)::{kind}"
+        return f"NULL::{kind}"
     valid = _VALID_READING if figure == "value" else IS_COVERED
     # How many samples there were is true of an interval that is left out too.
     only = "true" if every or figure == "count" else valid
-    return f"max({quoted(figure)}) FILTER (WHERE {only})::{kind}"
-
-
-def _whole_times(found: Iterable[Any]) -> Iterator[Any]:
-    """Tables of which none ends within a time."""
-    held: list[Any] = []
-    for batch in found:
-        held.append(batch)
-        if sum(each.num_rows for each in held) < _AT_ONCE:
-            continue
-        rows = pa.Table.from_batches(held)
-        last = pc.index(rows[TIME], rows[TIME][-1]).as_py()
-        if last:
-            yield rows.slice(0, last)
-        held = rows.slice(last).to_batches()
-    if held:
-        yield pa.Table.from_batches(held)
-
-
-def _side_by_side(rows: Any, export: Export) -> Any:
-    """A row for each time, in it all of its channels."""
-    number = {channel.name: at for at, channel in enumerate(export.mast.channels)}
-    times = rows[TIME].combine_chunks().dictionary_encode()
-    length = len(times.dictionary)
-    # Null of a time that has nothing, and of a channel that isn't exported: no place.
-    first = pc.multiply(rows["number"].combine_chunks().cast(pa.int64()), length)
-    places, most = pc.add(first, times.indices.cast(pa.int64())), len(number) * length - 1
-    grids = {
-        figure: pc.scatter(rows[figure].combine_chunks(), places, max_index=most)
-        for figure in dict.fromkeys(column.figure for column in export.columns)
-    }
-    columns = [
-        grids[column.figure].slice(number[column.channel.name] * length, length) for column in export.columns
-    ]
-    return pa.record_batch([times.dictionary, *columns], [TIME, *(f"c{at}" for at in range(len(columns)))])
+    return f"CASE WHEN {only} THEN {quoted(figure)} END::{kind}"
 
 
 _PROCESSING: Final = {
@@ -258,7 +223,7 @@ class Toa5File:
     Times are the **end** of the interval, as Campbell's loggers have them; of readings their own.
     """
 
-    def __init__(self, path: Path, export: Export, version: str) -> None:
+    def __init__(self, path: Path, export: Export) -> None:
         self._export = export
         length_s = export.interval_s or 0
         self._end_us = 1_000_000 * length_s
@@ -269,7 +234,7 @@ class Toa5File:
         stamps = f"{export.offset} {'end of interval' if length_s else 'start of sample'}"
         columns = export.columns
         self._writer.writerows(map(no_formula, line) for line in (
-            ("TOA5", export.mast.gateway, "fieldgate", "", version, stamps, "", table),
+            ("TOA5", export.mast.gateway, "fieldgate", "", installed_version(), stamps, "", table),
             ("TIMESTAMP", "RECORD", *(column.name for column in columns)),
             ("TS", "RN", *(column.unit for column in columns)),
             ("", "", *(_PROCESSING[column.figure] for column in columns)),

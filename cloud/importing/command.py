@@ -15,13 +15,12 @@ from cloud.command_line import OK, USAGE, fail
 from cloud.importing.guess import guessed
 from cloud.importing.importer import Importer, Outcome, day_of
 from cloud.importing.lines import header_of
-from cloud.importing.logger_file import Rows
+from cloud.importing.logger_file import Rows, read_rows
 from cloud.importing.mapping import FOLDER, Mapping, described, load_mapping
 from cloud.importing.tables import LakeTables
-from cloud.importing.values import converted, figures_of
+from cloud.importing.values import converted, figures_of, problem
 from cloud.lake.query import add_lake, named_lakes
 from cloud.lake.tables import LakeError
-from cloud.wire.reading_records import GATEWAY_ID
 
 
 def add_arguments(arguments: argparse.ArgumentParser) -> None:
@@ -38,10 +37,9 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
     known = "; ".join(f"{name}: {what}" for name, what in described().items())
     by.add_argument("--preset", choices=described(), help=f"in its place a known logger's. {known}")
     by.add_argument("--guess", type=Path, metavar="FILE", help="print a mapping that its first lines suggest")
-    for option, meaning in _OPTIONS.items():
-        arguments.add_argument(f"--{option}", help=f"{meaning}, in place of the mapping's")
+    for key, (option, meaning) in _OPTIONS.items():
+        arguments.add_argument(option, dest=key, help=f"{meaning}, in place of the mapping's")
     add_lake(arguments)
-    arguments.add_argument("--mast", type=_mast, metavar="ID", help="gateway, in place of the mapping's")
     arguments.add_argument(
         "--check", action="store_true", help="only read: what each channel would get, and the bad lines"
     )
@@ -54,17 +52,13 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
 
 
 _OPTIONS: Final = {
-    "interval": "from row to row, such as 10m",
-    "scan": "how often the logger sampled",
-    "stamps": "start, within or end",
-    "utc-offset": "what the logger's clock is ahead of UTC, such as --utc-offset=-07:00",
+    "gateway": ("--mast", "the gateway's id"),
+    "interval": ("--interval", "from row to row, such as 10m"),
+    "scan": ("--scan", "how often the logger sampled"),
+    "stamps": ("--stamps", "start, within or end"),
+    "utc_offset": ("--utc-offset", "what the logger's clock is ahead of UTC, such as --utc-offset=-07:00"),
 }
-
-
-def _mast(text: str) -> str:
-    if GATEWAY_ID.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no gateway's id: 1 to 63 of a-z, 0-9 and -")
-    return text
+"""Options by the keys of ``[file]`` that they take the place of."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,23 +85,17 @@ def _import(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
         raise LakeError(f"--lake is missing: one of {', '.join(lakes)}")
     ((uri, store),) = lakes.values()
     tables, now_us = LakeTables(uri, store), time.time_ns() // 1000
-    given = {
-        "gateway": options.mast,
-        **{name: vars(options)[name] for name in (each.replace("-", "_") for each in _OPTIONS)},
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name in _OPTIONS if (value := vars(options)[name]) is not None}
     path = options.mapping or FOLDER / f"{options.preset}.toml"
     for file in options.files:
         mapping = load_mapping(path, partial(header_of, file), given)
-        gateway = mapping.file.gateway
-        importer = Importer(mapping, tables, gateway, now_us, replaces=options.replace)
-        rows = importer.read(file)
+        rows = read_rows(file, mapping, problem, now_us)
         if options.check:
             sys.stdout.write(_preview(mapping, rows))
         else:
-            outcomes.append(importer.write(rows))
+            outcomes.append(Importer(mapping, tables, rows, now_us, replaces=options.replace).write())
             if not options.json:
-                sys.stdout.write(_words(outcomes[-1], gateway))
+                sys.stdout.write(_words(outcomes[-1], mapping.file.gateway))
                 sys.stdout.flush()
 
 
@@ -148,8 +136,7 @@ def _marks(impossible: dict[str, int]) -> list[str]:
 
 def _preview(mapping: Mapping, rows: Rows) -> str:
     """What each channel would get, in the lake's unit, and the first bad lines."""
-    length_us = round(mapping.file.interval * 1e6)
-    first, last = min(rows.times_us), max(rows.times_us) + length_us
+    first, last = min(rows.times_us), max(rows.times_us) + mapping.file.length_us
     lines = [f"{rows.name}: {len(rows.times_us)} rows from {day_of(first)} to {day_of(last)} UTC"]
     for number, channel in enumerate(mapping.channels):
         main = "sum" if channel.is_a == "accumulated" else "avg"

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from cloud.importing import times
 from cloud.importing.lines import CAMPBELL, FileError, opened, split
-from cloud.importing.mapping import File, into, known
+from cloud.importing.mapping import FIGURES_OF, SHORT_S, File, into, known
 from cloud.wire.quantities import QUANTITIES
 
 _KNOWN: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -25,12 +25,6 @@ _FIGURES: Final = {word: figure for figure, words in _KNOWN["figures"].items() f
 _PLAIN: Final = {"gateway": "x", "format": "csv", "interval": "1s", "stamps": "start", "utc_offset": "+00:00"}
 _MOST_LINES: Final = 3000
 _SAMPLE: Final = 200
-_SHORT_S: Final = 10
-_ALLOWED: Final = {
-    "linear": ("avg", "sd", "min", "max", "gust"),
-    "direction": ("avg", "sd"),
-    "accumulated": ("sum",),
-}
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _ZONE: Final = re.compile(r"(?:UTC|GMT) ?([+-])(\d{1,2})(?::?(\d\d))?")
 _HEIGHT: Final = re.compile(r"(\d+(?:\.\d+)?) ?m(?![a-z/])")
@@ -67,7 +61,7 @@ def guessed(path: Path) -> str:
     own = table.moments[0].strftime("%z")
     offset = f"{own[:3]}:{own[3:5]}" if own else zone and f"{zone[1]}{zone[2]:0>2}:{zone[3] or '00'}"
     is_end = "end of" in names[table.places[0]].lower()
-    is_off = step_s > _SHORT_S and any(each.timestamp() % step_s for each in by_clock)
+    is_off = step_s > SHORT_S and any(each.timestamp() % step_s for each in by_clock)
     stamps = "end" if is_end or kind in CAMPBELL else "within" if is_off else "start"
     form, *others = table.forms
     is_open = others and "%p" not in str(form)
@@ -82,7 +76,7 @@ def guessed(path: Path) -> str:
         ("time", [names[at] for at in table.places], None),
         ("# time_format" if is_open else "time_format", form, f" or {_quoted(others)}" if others else None),
         ("interval" if step_s else "# interval", every, None if step_s else " from row to row"),
-        ("scan", "1s" if step_s > _SHORT_S else None, " how often the logger sampled"),
+        ("scan", "1s" if step_s > SHORT_S else None, " how often the logger sampled"),
         ("stamps", stamps, None if is_end else " start, within or end"),
         ("utc_offset", offset or "+00:00", None if offset else ""),
         ("missing", ["", *(mark for mark in _KNOWN["missing"] if mark in cells)], None),
@@ -91,7 +85,7 @@ def guessed(path: Path) -> str:
     for key, value, doubt in keys:
         if value is not None:
             made.append(f"{key} = {_quoted(value)}" + (f"  # ???{doubt}" if doubt is not None else ""))
-    return "\n".join([*made, *_channels(table, names, units, is_short=0 < step_s <= _SHORT_S)]) + "\n"
+    return "\n".join([*made, *_channels(table, names, units, is_short=0 < step_s <= SHORT_S)]) + "\n"
 
 
 def _quoted(value: Any) -> str:
@@ -100,7 +94,7 @@ def _quoted(value: Any) -> str:
 
 def _lines(path: Path) -> tuple[list[str], str]:
     with opened(path, File.model_validate(_PLAIN)) as (lines, _):
-        found = [line for _, line, _ in itertools.islice(lines.rest(), _MOST_LINES)]
+        found = [line for _, line, _ in itertools.islice(iter(lines.next, None), _MOST_LINES)]
     with suppress(UnicodeDecodeError):
         return [line.decode().removeprefix("\ufeff") for line in found], "utf-8"
     return [line.decode("latin-1") for line in found], "latin-1"
@@ -164,15 +158,15 @@ def _channels(table: _Table, names: list[str], units: list[str], *, is_short: bo
     found: dict[tuple[str, str], dict[str, Any]] = {}
     own: dict[tuple[str, str], str] = {}
     left = []
-    allowed = {kind: figures[:1] for kind, figures in _ALLOWED.items()} if is_short else _ALLOWED
+    allowed = {kind: figures[: 1 if is_short else None] for kind, figures in FIGURES_OF.items()}
     for at, name in enumerate(names):
         if at in table.places:
             continue
         unit, quantity, figure, sensor = _meaning(name, units[at] if at < len(units) else "")
-        kind = QUANTITIES[quantity].kind if quantity else ""
+        kind = QUANTITIES[quantity].kind if quantity else None
         figure = "sum" if kind == "accumulated" and figure == "avg" else figure
         channel = found.setdefault((sensor, quantity), {})
-        if figure in channel or figure not in allowed.get(kind, ()):
+        if figure in channel or kind is None or figure not in allowed[kind]:
             left.append(name)
             continue
         own[sensor, quantity] = own.get((sensor, quantity)) or unit or _fitting(quantity, table, at)

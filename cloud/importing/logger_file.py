@@ -187,19 +187,20 @@ def _read(lines: Lines, rows: Rows, mapping: Mapping, judge: Judge, now_us: int)
     there: dict[int, int] = {}
     room = _MOST_BAD_BYTES
 
-    def set_aside(bad: BadLine, is_row: bool) -> None:
+    def set_aside(reason: str, detail: str, *, is_row: bool) -> None:
         nonlocal room
-        rows.reasons[bad.reason] += 1
-        room -= 300 + len(bad.payload)
+        payload = line[:DEAD_LETTER_PAYLOAD_BYTES]
+        rows.reasons[reason] += 1
+        room -= 300 + len(payload)
         if room >= 0:
-            rows.bad.append(bad)
+            rows.bad.append(BadLine(number, reason, detail, payload, size))
         elif not is_row:
             raise FileError(
-                f"{rows.name}:{bad.number}: {bad.reason}: {bad.detail}; so or so are {rows.reasons.total()} "
-                f"of the first {rows.lines} lines, over {_MOST_BAD_BYTES >> 20} MiB: nothing was imported"
+                f"{rows.name}:{number}: {reason}: {detail}; so or so are {rows.reasons.total()} of the first "
+                f"{rows.lines} lines, over {_MOST_BAD_BYTES >> 20} MiB: nothing was imported"
             )
 
-    for number, line, size in lines.rest():
+    for number, line, size in iter(lines.next, None):
         if not line.strip() and size <= LONGEST:
             continue
         rows.lines += 1
@@ -210,13 +211,13 @@ def _read(lines: Lines, rows: Rows, mapping: Mapping, judge: Judge, now_us: int)
                 rows.lines -= 1
                 if gone := reader.follow(header, f"{rows.name}:{number}"):
                     detail = f"a header without {', '.join(gone)}: nothing of it from here on"
-                    set_aside(bad_line(number, "WRONG_COLUMNS", detail, line, size), is_row=True)
+                    set_aside("WRONG_COLUMNS", detail, is_row=True)
                 continue
             rows.lost, rows.useless = rows.lost + 1, rows.useless + 1
-            set_aside(bad_line(number, trouble.reason, trouble.detail, line, size), is_row=False)
+            set_aside(trouble.reason, trouble.detail, is_row=False)
             continue
         rows.short += is_short
-        at = there.setdefault(reader.slot(time_us), len(rows.times_us))
+        at = there.setdefault(time_us // file.length_us, len(rows.times_us))
         if at < len(rows.times_us):
             conflict = _completed(rows, at, values)
             wrong += conflict
@@ -228,21 +229,15 @@ def _read(lines: Lines, rows: Rows, mapping: Mapping, judge: Judge, now_us: int)
             for figure, value in zip(reader.places, values, strict=True):
                 rows.figures[figure].append(value)
             judged = list(reader.judged(judge, values))
-            impossible = list(filter(None, judged)) if any(judged) else []
+            impossible = [each for each in judged if each is not None]
             for _, sentence in impossible:
                 if sentence in rows.impossible or len(rows.impossible) < _MOST_SENTENCES:
                     rows.impossible[sentence] += 1
             wrong += impossible
             rows.useless += bool(wrong) and not reader.has_any(values, judged)
         if wrong:
-            details = "; ".join(detail for _, detail in wrong)
-            set_aside(bad_line(number, wrong[0][0], details, line, size), is_row=True)
+            set_aside(wrong[0][0], "; ".join(detail for _, detail in wrong), is_row=True)
     return rows
-
-
-def bad_line(number: int, reason: str, detail: str, line: bytes, size: int | None = None) -> BadLine:
-    """A line that goes to quarantine, as much of it as is kept there."""
-    return BadLine(number, reason, detail, line[:DEAD_LETTER_PAYLOAD_BYTES], size or len(line))
 
 
 def _completed(rows: Rows, at: int, values: list[float]) -> list[Trouble]:
@@ -322,10 +317,6 @@ class _Reader:
         for (channel, name), value in zip(self.places, values, strict=True):
             given.setdefault(channel, {})[name] = value
         return (judge(self._mapping.channels[channel], figures) for channel, figures in given.items())
-
-    def slot(self, time_us: int) -> int:
-        """Which interval or sample of the file's grid a time is."""
-        return time_us // self._length_us
 
     def has_any(self, values: list[float], judged: list[Trouble | None]) -> bool:
         """Whether a row has a figure of a channel in which nothing is wrong."""

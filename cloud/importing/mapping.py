@@ -165,9 +165,14 @@ MEASURED: Final = ("avg", "min", "max", "sd", "gust", "sum")
 """Keys that name a column of values, in a channel's unit."""
 FIGURES: Final = (*MEASURED, "count")
 """Keys that name a column of the file."""
+FIGURES_OF: Final[Values[Kind, tuple[str, ...]]] = {
+    "linear": ("avg", "sd", "min", "max", "gust", "count"), "direction": ("avg", "sd", "count"),
+    "accumulated": ("sum", "count"), "state": ("avg", "count"), "position": ("avg",),
+}  # fmt: skip
+"""Those that each kind of quantity has; the first one it must have, and has alone of single samples."""
 DRIVER: Final = "import"
 """``driver`` of an imported channel's record."""
-_SHORT_S: Final = 10.0
+SHORT_S: Final = 10.0
 """Rows that come so often, or oftener, are readings; others are statistics."""
 
 
@@ -208,7 +213,7 @@ class File(Table):
     @property
     def has_readings(self) -> bool:
         """Whether a row is a reading of each channel, and no statistics."""
-        return self.interval <= _SHORT_S
+        return self.interval <= SHORT_S
 
     @property
     def period_ms(self) -> int:
@@ -446,39 +451,20 @@ def _check_channel(source: _Source, at: KeyPath, channel: Channel, file: File | 
             source.error(
                 (*at, "unit"), f"{problem}; known are {units}; or leave it out and give scale and offset"
             )
-    if not math.isfinite(channel.scale) or channel.scale == 0:
+    if channel.scale == 0:
         source.error((*at, "scale"), "must not be 0")
-    needed = "sum" if channel.is_a == "accumulated" else "avg"
-    if needed not in given:
-        source.error((*at, needed), f"is missing: the column of {_MEANING[needed]}")
-    for wrong in _useless(channel, file, given):
-        source.error((*at, wrong), f"has no meaning {_why(channel, file)}")
-    if file is not None and not file.has_readings and channel.is_a == "accumulated" and channel.offset:
+    is_sampled = file is not None and file.has_readings
+    allowed = FIGURES_OF[channel.is_a][:1] if is_sampled else FIGURES_OF[channel.is_a]
+    if allowed[0] not in given:
+        source.error((*at, allowed[0]), f"is missing: the column of {_MEANING[allowed[0]]}")
+    why = "in a file of single samples" if is_sampled else f"of {channel.quantity} ({channel.is_a})"
+    for wrong in (name for name in FIGURES if name in given and name not in allowed):
+        source.error((*at, wrong), f"has no meaning {why}")
+    if file is not None and not is_sampled and channel.is_a == "accumulated" and channel.offset:
         source.error((*at, "offset"), "of sums must be 0")
 
 
 _MEANING: Final = {"avg": "the means, or of samples the values", "sum": "what was added"}
-
-
-def _useless(channel: Channel, file: File | None, given: set[str]) -> Iterator[str]:
-    allowed: set[str] = set(FIGURES)
-    if file is not None and file.has_readings:
-        allowed = {"sum"} if channel.is_a == "accumulated" else {"avg"}
-    elif channel.is_a == "direction":
-        allowed = {"avg", "sd", "count"}
-    elif channel.is_a == "accumulated":
-        allowed = {"sum", "count"}
-    elif channel.is_a == "state":
-        allowed = {"avg", "count"}
-    else:
-        allowed -= {"sum"}
-    yield from (name for name in FIGURES if name in given - allowed)
-
-
-def _why(channel: Channel, file: File | None) -> str:
-    if file is not None and file.has_readings:
-        return "in a file of single samples"
-    return f"of {channel.quantity} ({channel.is_a})"
 
 
 def _check_together(source: _Source, channels: list[tuple[KeyPath, Channel]]) -> None:

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow.dataset as ds
 
 from cloud.importing.logger_file import Rows
-from cloud.importing.mapping import DRIVER, Channel, File, Mapping as FileMapping, Site
+from cloud.importing.mapping import DRIVER, Channel, Mapping as FileMapping
 from cloud.importing.tables import LakeTables
-from cloud.importing.values import stretches
-from cloud.wire.lake_tables import CHANNELS, IMPORTS, MAST, SITES, STATISTICS
+from cloud.wire.lake_tables import CHANNELS, IMPORTS, MAST, READINGS, SITES, STATISTICS
 from cloud.wire.number_set import NumberSet
 
+FLAGS: Final = ("n_good", "n_not_evaluated", "n_suspect", "n_fail", "n_missing")
+"""The columns of ``statistics`` that count samples; their sum is 0 where nothing was measured."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-PLACE: Final = ("latitude", "longitude", "elevation_m", "utc_offset_min", "name", "owner")
-
-Span = tuple[int, int]
-"""Begin and end, not included; microseconds since the epoch."""
+_PLACE: Final = ("latitude", "longitude", "elevation_m", "utc_offset_min", "name", "owner")
+_INSTRUMENT: Final = ("model", "serial", "certificate", "lab", "height_m", "boom_deg", "pair")
+_ATTEMPTS: Final = 5
+_NEVER: Final = NumberSet()
 
 
 def moment_of(time_us: int) -> datetime:
@@ -34,105 +34,14 @@ def moment_of(time_us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=time_us)
 
 
-def us_of(moment: datetime) -> int:
-    """A table's time in microseconds since the epoch."""
+def _us_of(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that overlap or adjoin in one."""
-    return [(first, last + 1) for first, last in NumberSet((begin, end - 1) for begin, end in spans).spans()]
-
-
-def spans_of(record: Mapping[str, Any] | None) -> list[Span]:
-    """When a record of ``channels`` was in force; without those whose begin or end isn't known."""
-    periods = (record or {}).get("periods") or ()
-    return [
-        (us_of(each["begin"]), us_of(each["end"]))
-        for each in periods
-        if each["begin"] is not None and each["end"] is not None
-    ]
-
-
-@dataclass(frozen=True)
-class ChannelRecord:
-    """A channel's record for the times it holds, and the row of ``channels`` it becomes."""
-
-    mapping: FileMapping
-    gateway: str
-    channel: Channel
-    spans: list[Span]
-
-    def row(self, known: Mapping[str, Any] | None, now_us: int) -> dict[str, Any] | None:
-        """The row; None where the one that is ``known`` says it all."""
-        spans = joined(self.spans)
-        if known is not None and spans == spans_of(known):
-            return None
-        channel, file = self.channel, self.mapping.file
-        slope, offset = channel.to_lake
-        of = channel.of
-        return {
-            "gateway": self.gateway,
-            "channel": channel.name,
-            "cal": channel.cal,
-            "valid_from": moment_of(spans[0][0]),
-            "valid_to": moment_of(spans[-1][1]),
-            "periods": [{"begin": moment_of(begin), "end": moment_of(end)} for begin, end in spans],
-            "in_force": False,
-            "revision": 1 if known is None else known["revision"] + 1,
-            "sensor": channel.sensor,
-            "quantity": channel.quantity,
-            "unit": of.unit,
-            "raw_unit": channel.unit or of.unit,
-            "driver": DRIVER,
-            "interval_s": file.period_ms / 1000,
-            "slope": slope,
-            "offset": offset,
-            "settings": sorted((name, json.dumps(column)) for name, column in channel.columns().items()),
-            "reported": [],
-            "range_min": of.lower if math.isfinite(of.lower) else None,
-            "range_max": of.upper if math.isfinite(of.upper) else None,
-            **{name: getattr(channel, name) for name in _INSTRUMENT},
-            "extra": _extra(file, **channel.plane),
-            "updated_at": moment_of(now_us),
-            "kind": channel.is_a,
-        }
-
-
-_INSTRUMENT: Final = ("model", "serial", "certificate", "lab", "height_m", "boom_deg", "pair")
-
-
-def _extra(file: File, **more: float) -> str:
-    return json.dumps({"imported": file.format} | more, separators=(",", ":"))
-
-
-def site_row(
-    site: Site, gateway: str, begin_us: int, known: Iterable[tuple[Any, ...]], file: File, now_us: int
-) -> dict[str, Any] | None:
-    """A row of ``sites`` from ``begin_us`` on; None where the mast is known to stand there then.
-
-    ``known``: ``valid_from`` in microseconds, and PLACE.
-    """
-    values = {name: getattr(site, name, None) for name in PLACE}
-    values["utc_offset_min"] = site.utc_offset
-    _, *place = max((row for row in known if row[0] <= begin_us), default=(None,))
-    if place == list(values.values()):
-        return None
-    return {
-        "gateway": gateway,
-        "valid_from": moment_of(begin_us),
-        **values,
-        "revision": 1,
-        "extra": _extra(file),
-        "updated_at": moment_of(now_us),
-    }
-
-
-_ATTEMPTS: Final = 5
-_CHANGED: Final = ("valid_from", "valid_to", "periods", "revision")
-
-
-_FLAGS: Final = ("good", "not_evaluated", "suspect", "fail", "missing")
+def _in_force(periods: Iterable[Mapping[str, datetime | None]] | None) -> NumberSet:
+    """When a record of ``channels`` was in force; without periods whose begin or end isn't known."""
+    spans = ((each["begin"], each["end"]) for each in periods or ())
+    return NumberSet((_us_of(begin), _us_of(end) - 1) for begin, end in spans if begin and end)
 
 
 def _within(column: str, times: NumberSet) -> list[str]:
@@ -141,182 +50,203 @@ def _within(column: str, times: NumberSet) -> list[str]:
     return [f"{column} >= '{begin}' AND {column} < '{end}'" for begin, end in spans]
 
 
-def _set(spans: Iterable[Span]) -> NumberSet:
-    return NumberSet((begin, end - 1) for begin, end in spans)
-
-
 class Provenance:
-    """The marks and records of one file's import. ``replaces``: what was imported before gives way."""
+    """The marks and records of one file's import. ``replaces``: what was imported before gives way.
+
+    Sets of times are in microseconds since the epoch. Raises WriteError, as each call does.
+    """
 
     def __init__(
-        self,
-        mapping: FileMapping,
-        tables: LakeTables,
-        gateway: str,
-        now_us: int,
-        rows: Rows,
-        *,
-        replaces: bool,
+        self, mapping: FileMapping, tables: LakeTables, rows: Rows, now_us: int, *, replaces: bool
     ) -> None:
         self._mapping, self._file, self._tables = mapping, mapping.file, tables
-        self._gateway, self._now_us = gateway, now_us
+        self._gateway, self._now = mapping.file.gateway, moment_of(now_us)
         self._rows, self._replaces = rows, replaces
         self._length_us = mapping.file.length_us
-        self._span = min(rows.times_us), max(rows.times_us) + self._length_us
-        self._of_gateway = ds.field("gateway") == gateway
+        self._interval_s = None if self._file.has_readings else round(self._file.interval)
+        self.table: Final = READINGS if self._file.has_readings else STATISTICS
+        self.span: Final = min(rows.times_us), max(rows.times_us) + self._length_us
+        """Where the file begins, and where its last row ends."""
+        self._of_gateway = ds.field("gateway") == self._gateway
         names = ("channel", "begin", "end", "cal", "file_sha256", "interval_s", "mapping_sha256")
-        interval_s = self._interval_s
         self._marks = [
-            (channel, (begin, end), cal, sha == rows.digest and by != mapping.digest)
+            (channel, (begin, end - 1), cal, sha == rows.digest and by != mapping.digest)
             for channel, begin, end, cal, sha, each_s, by in tables.rows(IMPORTS, names, self._of_gateway)
-            if each_s == interval_s
+            if each_s == self._interval_s
         ]
 
-    @property
-    def _interval_s(self) -> int | None:
-        return None if self._file.has_readings else round(self._file.interval)
-
-    def before(self) -> dict[str, list[Span]]:
+    def before(self) -> dict[str, NumberSet]:
         """When each channel has rows that were imported before."""
-        return self._spans(is_stale=False)
+        times: dict[str, NumberSet] = {}
+        for channel, span, _, _ in self._marks:
+            times.setdefault(channel, NumberSet()).add(*span)
+        return times
 
-    def stale(self) -> dict[str, list[Span]]:
+    def stale(self) -> dict[str, NumberSet]:
         """When each channel has rows of this very file by another mapping, that are replaced."""
-        return self._spans(is_stale=True) if self._replaces else {}
-
-    def _spans(self, *, is_stale: bool) -> dict[str, list[Span]]:
-        spans: dict[str, list[Span]] = {}
-        for channel, span, _, of_this in self._marks:
-            if of_this or not is_stale:
-                spans.setdefault(channel, []).append(span)
-        return {channel: joined(each) for channel, each in spans.items()}
+        times: dict[str, NumberSet] = {}
+        for channel, span, _, of_this in self._marks if self._replaces else ():
+            if of_this:
+                times.setdefault(channel, NumberSet()).add(*span)
+        return times
 
     def write_records(self) -> bool:
         """Writes channels' records and the site; whether a site stays that is another."""
         # Again where another import of theirs came between.
         for _ in range(_ATTEMPTS):
-            names = ("channel", "cal", "revision", "periods", "driver")
-            there = {row[:2]: row[2:] for row in self._tables.rows(CHANNELS, names, self._of_gateway)}
-            known = {key: {"revision": revision, "periods": periods}
-                     for key, (revision, periods, _) in there.items()}  # fmt: skip
-            new, cut, mine = [], [], {}
-            for channel in self._mapping.channels:
-                own, there_now = self._own(channel), known.get((channel.name, channel.cal))
-                mine[channel.name] = channel.cal, own
-                spans = [*own, *self._left(channel.name, there_now)]
-                record = ChannelRecord(self._mapping, self._gateway, channel, spans)
-                if own and (row := record.row(there_now, self._now_us)) is not None:
-                    new.append(row)
-            for (name, cal), (_, _, driver) in there.items():
-                own_cal, own = mine.get(name, (None, []))
-                if driver == DRIVER and cal != own_cal:
-                    cut += self._cut(name, cal, known[name, cal], own)
-            if not new and not cut:
+            changed = list(self._changed_records())
+            if not changed:
                 break
-            self._merge(new, "s.revision > t.revision", (*_CHANGED, "updated_at"))
-            self._merge(cut, "s.revision > t.revision and s.valid_from is not null", _CHANGED)
+            columns = {name: [row.get(name) for row in changed] for name in CHANNELS.columns}
+            update = {
+                name: f"s.{name}" for name in ("valid_from", "valid_to", "periods", "revision", "updated_at")
+            }
+            where = "s.revision > t.revision and s.valid_from is not null"
+            self._tables.merge(CHANNELS, columns, update=update, where=where, drop="s.valid_from is null")
         return self._write_site()
 
-    def _own(self, channel: Channel) -> list[Span]:
+    def _changed_records(self) -> Iterator[dict[str, Any]]:
+        """The mapping's records, and earlier imports' that end where these begin, if they say anything new.
+
+        One that is left without a time has no ``valid_from``.
+        """
+        names, imported = ("channel", "cal", "revision", "periods"), ds.field("driver") == DRIVER
+        known = {
+            (name, cal): (revision, _in_force(periods))
+            for name, cal, revision, periods in self._tables.rows(
+                CHANNELS, names, self._of_gateway & imported
+            )
+        }
+        mine = {channel.name: (channel, self._own(channel)) for channel in self._mapping.channels}
+        new = {(channel.name, channel.cal): (0, NumberSet()) for channel, _ in mine.values()}
+        stale = self.stale()
+        for (name, cal), (revision, before) in (new | known).items():
+            channel, own = mine.get(name, (None, _NEVER))
+            times, instrument = before.without(stale.get(name, _NEVER)).without(own), dict[str, Any]()
+            if channel is not None and cal == channel.cal:
+                times.update(own)
+                instrument = self._instrument(channel)
+            spans = [(moment_of(first), moment_of(last + 1)) for first, last in times.spans()]
+            if list(times.spans()) == list(before.spans()):
+                continue
+            yield {
+                "gateway": self._gateway, "channel": name, "cal": cal, "revision": revision + 1,
+                "valid_from": spans[0][0] if spans else None, "valid_to": spans[-1][1] if spans else None,
+                "periods": [{"begin": begin, "end": end} for begin, end in spans],
+                "updated_at": self._now, **instrument,
+            }  # fmt: skip
+
+    def _own(self, channel: Channel) -> NumberSet:
         """When a record holds: not where rows of other ones stay."""
-        others = [span for name, span, cal, _ in self._marks if name == channel.name and cal != channel.cal]
-        own = _set([self._span]).without(_set([] if self._replaces else others))
-        return [(first, last + 1) for first, last in own.spans()]
+        others = (span for name, span, cal, _ in self._marks if name == channel.name and cal != channel.cal)
+        begin_us, end_us = self.span
+        return NumberSet([(begin_us, end_us - 1)]).without(NumberSet(() if self._replaces else others))
 
-    def _left(self, name: str, known: dict[str, Any] | None, away: Iterable[Span] = ()) -> list[Span]:
-        """What stays of a record's time."""
-        rest = _set(spans_of(known)).without(_set([*away, *self.stale().get(name, [])]))
-        return [(first, last + 1) for first, last in rest.spans()]
+    def _instrument(self, channel: Channel) -> dict[str, Any]:
+        """What the record of a channel has besides its times."""
+        slope, offset = channel.to_lake
+        of = channel.of
+        return {
+            "in_force": False,
+            "sensor": channel.sensor,
+            "quantity": channel.quantity,
+            "unit": of.unit,
+            "raw_unit": channel.unit or of.unit,
+            "driver": DRIVER,
+            "interval_s": self._file.period_ms / 1000,
+            "slope": slope,
+            "offset": offset,
+            "settings": sorted((name, json.dumps(column)) for name, column in channel.columns().items()),
+            "reported": [],
+            "range_min": of.lower if math.isfinite(of.lower) else None,
+            "range_max": of.upper if math.isfinite(of.upper) else None,
+            **{name: getattr(channel, name) for name in _INSTRUMENT},
+            "extra": self._extra(channel.plane),
+            "kind": channel.is_a,
+        }
 
-    def _cut(self, channel: str, cal: str, known: dict[str, Any], away: list[Span]) -> list[dict[str, Any]]:
-        left = self._left(channel, known, away)
-        if left == spans_of(known):
-            return []
-        return [
-            {
-                "gateway": self._gateway, "channel": channel, "cal": cal, "revision": known["revision"] + 1,
-                "valid_from": moment_of(left[0][0]) if left else None,
-                "valid_to": moment_of(left[-1][1]) if left else None,
-                "periods": [{"begin": moment_of(begin), "end": moment_of(end)} for begin, end in left],
-            }
-        ]  # fmt: skip
-
-    def _merge(self, rows: list[dict[str, Any]], where: str, changed: Iterable[str]) -> None:
-        if rows:
-            columns = {name: [row[name] for row in rows] for name in rows[0]}
-            update = {name: f"s.{name}" for name in changed}
-            self._tables.merge(CHANNELS, columns, update=update, where=where, drop="s.valid_from is null")
+    def _extra(self, more: Mapping[str, float]) -> str:
+        return json.dumps({"imported": self._file.format} | dict(more), separators=(",", ":"))
 
     def _write_site(self) -> bool:
-        if self._mapping.site is None:
+        site, begin_us = self._mapping.site, self.span[0]
+        if site is None:
             return False
-        sites = list(self._tables.rows(SITES, ("valid_from", *PLACE), self._of_gateway))
-        row = site_row(self._mapping.site, self._gateway, self._span[0], sites, self._file, self._now_us)
-        if row is None:
+        place = {name: getattr(site, name.removesuffix("_min")) for name in _PLACE}
+        there = {
+            valid_from: values
+            for valid_from, *values in self._tables.rows(SITES, ("valid_from", *_PLACE), self._of_gateway)
+        }
+        since_us = max((each for each in there if each <= begin_us), default=None)
+        if since_us is not None and there[since_us] == list(place.values()):
             return False
-        is_other = any(valid_from == self._span[0] for valid_from, *_ in sites)
+        is_other = begin_us in there
         if self._replaces or not is_other:
-            update = {name: f"s.{name}" for name in (*PLACE, "updated_at")} | {"revision": "t.revision + 1"}
+            row = {
+                "gateway": self._gateway, "valid_from": moment_of(begin_us), **place, "revision": 1,
+                "extra": self._extra({}), "updated_at": self._now,
+            }  # fmt: skip
+            update = {name: f"s.{name}" for name in (*_PLACE, "updated_at")} | {"revision": "t.revision + 1"}
             self._tables.merge(SITES, {name: [value] for name, value in row.items()}, update=update)
         return is_other and not self._replaces
 
-    def mark(self, into: str, places: Iterable[tuple[str, int]]) -> None:
-        """Notes which rows come from this file, by channel and time in microseconds since the epoch."""
-        times_us: dict[str, list[int]] = {}
+    def mark(self, places: Iterable[tuple[str, int]]) -> None:
+        """Notes which rows come from this file, by channel and time."""
+        phase_us = 0 if self._file.has_readings else self._file.phase_us
+        slots: dict[str, NumberSet] = {}
         for name, time_us in places:
-            times_us.setdefault(name, []).append(time_us)
-        made = []
-        for channel in self._mapping.channels:
-            for begin, end, number in stretches(times_us.get(channel.name, []), self._length_us):
-                made.append({
-                    "gateway": self._gateway, "channel": channel.name, "into": into, "rows": number,
-                    "interval_s": self._interval_s, "period_ms": self._file.period_ms,
-                    "begin": moment_of(begin), "end": moment_of(end), "cal": channel.cal,
-                    "file": self._rows.name, "file_sha256": self._rows.digest,
-                    "mapping_sha256": self._mapping.digest, "imported_at": moment_of(self._now_us),
-                })  # fmt: skip
+            slots.setdefault(name, NumberSet()).add((time_us - phase_us) // self._length_us)
+        made = [
+            {
+                "gateway": self._gateway, "channel": channel.name, "into": self.table.name,
+                "rows": last + 1 - first, "interval_s": self._interval_s,
+                "period_ms": self._file.period_ms, "cal": channel.cal, "imported_at": self._now,
+                "begin": moment_of(first * self._length_us + phase_us),
+                "end": moment_of((last + 1) * self._length_us + phase_us), "file": self._rows.name,
+                "file_sha256": self._rows.digest, "mapping_sha256": self._mapping.digest,
+            }
+            for channel in self._mapping.channels
+            for first, last in slots.get(channel.name, _NEVER).spans()
+        ]  # fmt: skip
         if made:
-            update = None
-            if self._replaces:
-                update = {name: f"s.{name}" for name in made[0] if name not in IMPORTS.key}
-            self._tables.merge(
-                IMPORTS, {name: [row[name] for row in made] for name in made[0]}, update=update
-            )
+            update = {name: f"s.{name}" for name in made[0] if name not in IMPORTS.key}
+            columns = {name: [row[name] for row in made] for name in made[0]}
+            self._tables.merge(IMPORTS, columns, update=update if self._replaces else None)
 
-    def take_back(self, into: str, given: dict[str, NumberSet], overlapped: Iterable[str]) -> int:
+    def take_back(self, given: Mapping[str, NumberSet], overlapped: Iterable[str]) -> int:
         """Deletes rows of this file by another mapping where this one gives none; how many they were.
 
         And those of ``overlapped`` channels that began otherwise, by another clock.
         """
-        import_only = "n_good + n_suspect + n_missing = 0" if into == "statistics" else "run LIKE 'import-%'"
-        time = "interval_start" if into == "statistics" else "time"
-        parts, freed = [], NumberSet()
-        for channel, spans in self.stale().items():
-            away = _set(spans).without(given.get(channel, NumberSet()))
+        time, import_only, length = "time", "run LIKE 'import-%'", ""
+        if not self._file.has_readings:
+            time, import_only = "interval_start", "n_good + n_suspect + n_missing = 0"
+            length = f" AND interval_s = {self._interval_s}"
+        parts, freed, stale = [], NumberSet(), self.stale()
+        for channel, times in stale.items():
+            away = times.without(given.get(channel, _NEVER))
             freed.update(away)
             parts += [f"(channel = '{channel}' AND {at})" for at in _within(time, away)]
         phase_s = self._file.phase_us // 1_000_000
         for channel in overlapped:
-            for first, last in given.get(channel, NumberSet()).spans():
+            for first, last in given.get(channel, _NEVER).spans():
                 begin, end = (moment_of(each).isoformat() for each in (first - self._length_us, last))
                 off = f"date_part('epoch', {time}) % {self._interval_s} <> {phase_s}"
                 parts.append(f"(channel = '{channel}' AND {time} > '{begin}' AND {time} < '{end}' AND {off})")
         mine = f"gateway = '{self._gateway}'"
         gone = 0
-        length = f" AND interval_s = {self._interval_s}" if into == "statistics" else ""
         if parts:
-            gone = self._tables.delete(into, f"{mine}{length} AND {import_only} AND ({' OR '.join(parts)})")
-        if parts and into == "statistics":
+            rows = f"{mine}{length} AND {import_only} AND ({' OR '.join(parts)})"
+            gone = self._tables.delete(self.table, rows)
+        if parts and not self._file.has_readings:
             # The job computes again what other channels leave of an interval, and makes nothing of nothing.
-            first, *others = (ds.field(f"n_{flag}") for flag in _FLAGS)
-            is_left = (
-                self._of_gateway & (ds.field("interval_s") == self._interval_s) & (sum(others, first) > 0)
-            )
-            starts = self._tables.rows(STATISTICS, ("interval_start",), is_left)
-            left = _set((start, start + self._length_us) for (start,) in starts)
+            first_flag, *others = (ds.field(flag) for flag in FLAGS)
+            is_left = (ds.field("interval_s") == self._interval_s) & (sum(others, first_flag) > 0)
+            starts = self._tables.rows(STATISTICS, ("interval_start",), self._of_gateway & is_left)
+            left = NumberSet((start, start + self._length_us - 1) for (start,) in starts)
             if empty := [f"({at})" for at in _within(time, freed.without(left))]:
-                self._tables.delete(MAST.name, f"{mine}{length} AND ({' OR '.join(empty)})")
-        if self.stale():
+                self._tables.delete(MAST, f"{mine}{length} AND ({' OR '.join(empty)})")
+        if stale:
             other = f"file_sha256 = '{self._rows.digest}' AND mapping_sha256 <> '{self._mapping.digest}'"
-            self._tables.delete(IMPORTS.name, f"{mine} AND \"into\" = '{into}' AND {other}")
+            self._tables.delete(IMPORTS, f"{mine} AND \"into\" = '{self.table.name}' AND {other}")
         return gone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -17,7 +18,7 @@ from cloud.config import StoreConfig
 from cloud.errors import CloudError
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words
 from cloud.wire import lake_tables
-from cloud.wire.lake_tables import IMPORTS, MAST, READINGS, STATISTICS, LakeTable
+from cloud.wire.lake_tables import LakeTable
 
 TIMES: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final[dict[str, Any]] = {
@@ -57,10 +58,6 @@ class LakeTables:
         self._store = store
         self._options = for_delta_rs(store)
 
-    def open(self, table: LakeTable) -> DeltaTable | None:
-        """The table as it is now; None where there is none. Raises WriteError."""
-        return self._guarded(table, lambda: self._open(table))
-
     def _open(self, table: LakeTable) -> DeltaTable | None:
         try:
             there = DeltaTable(f"{self._uri}/{table.name}", storage_options=self._options)
@@ -80,7 +77,7 @@ class LakeTables:
 
         Times are in microseconds since the epoch. Raises WriteError.
         """
-        there = self.open(table)
+        there = self._guarded(table, lambda: self._open(table))
         if there is None:
             return iter(())
         dataset = there.to_pyarrow_dataset()
@@ -96,17 +93,14 @@ class LakeTables:
         }
         if table.bounds:
             configuration["delta.dataSkippingStatsColumns"] = ",".join(table.bounds)
-        there = self._open(table)
-        if there is None:
-            return DeltaTable.create(
-                f"{self._uri}/{table.name}",
-                schema=Schema.from_arrow(schema_of(table)),
-                partition_by=["date"] if table.partitioned_by_date else None,
-                configuration=configuration,
-                storage_options=self._options,
-                mode="ignore",
-            )
-        return there
+        return self._open(table) or DeltaTable.create(
+            f"{self._uri}/{table.name}",
+            schema=Schema.from_arrow(schema_of(table)),
+            partition_by=["date"] if table.partitioned_by_date else None,
+            configuration=configuration,
+            storage_options=self._options,
+            mode="ignore",
+        )
 
     def merge(
         self,
@@ -116,23 +110,20 @@ class LakeTables:
         update: Mapping[str, str] | None = None,
         where: str | None = None,
         drop: str | None = None,
-    ) -> tuple[int, int]:
+    ) -> None:
         """Adds rows, given by column, whose key isn't there; of others changes columns by expressions.
 
         Those that meet ``drop`` are deleted. ``update`` is of rows that meet ``where``, in which the table is
-        ``t`` and the rows are ``s``. It is one commit, made again where another came before.
-        Returns how many rows were added and changed. Raises WriteError.
+        ``t`` and the rows are ``s``. There is at least one row; they are one commit. Raises WriteError.
         """
         given = pa.table(
             {field.name: pa.array(columns[field.name], field.type)
              for field in schema_of(table) if field.name in columns}
         )  # fmt: skip
-        if not given.num_rows:
-            return 0, 0
         key = (*(["date"] if table.partitioned_by_date else []), *table.key)
         same = " and ".join(f"t.{name} = s.{name}" for name in key)
 
-        def once() -> tuple[int, int]:
+        def once() -> dict[str, Any]:
             merge = self._made(table).merge(
                 given, same, source_alias="s", target_alias="t", post_commithook_properties=_COMMIT_ONLY
             )
@@ -140,15 +131,12 @@ class LakeTables:
                 merge = merge.when_matched_delete(drop)
             if update is not None:
                 merge = merge.when_matched_update(dict(update), predicate=where)
-            merge = merge.when_not_matched_insert({name: f"s.{name}" for name in given.column_names})
-            done = merge.execute()
-            return done["num_target_rows_inserted"], done["num_target_rows_updated"]
+            return merge.when_not_matched_insert({name: f"s.{name}" for name in given.column_names}).execute()
 
-        return self._guarded(table, lambda: _retried(once))
+        self._guarded(table, once)
 
-    def delete(self, name: str, predicate: str) -> int:
+    def delete(self, table: LakeTable, predicate: str) -> int:
         """Deletes rows of a table; how many they were. Raises WriteError."""
-        table = {each.name: each for each in (STATISTICS, READINGS, IMPORTS, MAST)}[name]
 
         def once() -> int:
             there = self._open(table)
@@ -157,10 +145,16 @@ class LakeTables:
             done = there.delete(predicate, post_commithook_properties=_COMMIT_ONLY)
             return int(done["num_deleted_rows"])
 
-        return self._guarded(table, lambda: _retried(once))
+        return self._guarded(table, once)
 
     def _guarded(self, table: LakeTable, step: Callable[[], _T]) -> _T:
+        """The result of ``step``, done again where another commit came before its own. Raises WriteError."""
         try:
+            for attempt in range(1, _ATTEMPTS):
+                with suppress(CommitFailedError):
+                    return step()
+                # Two that wait equally long would meet again.
+                time.sleep(backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
             return step()
         except (OSError, DeltaError) as error:
             reason = in_words(error, self._uri, self._store) or str(error).partition("\n")[0]
@@ -171,14 +165,3 @@ def _plain(column: Any) -> list[Any]:
     is_time = pa.types.is_timestamp(column.type)
     values: list[Any] = (column.cast(TIMES).cast(pa.int64()) if is_time else column).to_pylist()
     return values
-
-
-def _retried(step: Callable[[], _T]) -> _T:
-    """The result of ``step``, done again where another commit came before its own."""
-    for attempt in range(1, _ATTEMPTS):
-        try:
-            return step()
-        except CommitFailedError:
-            # Two that wait equally long would meet again.
-            time.sleep(backoff_s(attempt, 0.1, 6.4) * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
-    return step()

@@ -7,8 +7,8 @@ evaluated`` (QARTOD 2), for no test of ours has seen them; an interval whose fig
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from cloud.importing.logger_file import Rows
 from cloud.importing.mapping import MEASURED, Channel, File
@@ -46,6 +46,11 @@ class Interval(NamedTuple):
     quality: int
 
     @property
+    def at_us(self) -> int:
+        """The interval's beginning."""
+        return self.interval_start
+
+    @property
     def has_readings(self) -> bool:
         """Whether it stands for samples, of whatever quality."""
         return self.n_not_evaluated + self.n_fail > 0
@@ -66,6 +71,16 @@ class Sample(NamedTuple):
     quality: int
     reasons: list[str]
     cal: str
+
+    @property
+    def at_us(self) -> int:
+        """Its time."""
+        return self.time
+
+    @property
+    def has_readings(self) -> bool:
+        """A sample is a reading, whatever its quality."""
+        return True
 
 
 def converted(channel: Channel, figures: Mapping[str, float]) -> dict[str, float]:
@@ -160,11 +175,6 @@ def cube_mean(mean: float, sd: float, samples: int) -> float:
     return mean**3 + 3.0 * mean * sd * sd * (samples - 1) / samples if samples else _NAN
 
 
-def missing_interval(file: File, channel: Channel, start_us: int) -> Interval:
-    """The row of an interval that the logger has nothing of."""
-    return interval(file, channel, start_us, {})
-
-
 def sample(file: File, channel: Channel, time_us: int, figures: Mapping[str, float]) -> Sample | None:
     """A channel's reading; None where the file has none."""
     name = "sum" if channel.is_a == "accumulated" else "avg"
@@ -178,24 +188,6 @@ def sample(file: File, channel: Channel, time_us: int, figures: Mapping[str, flo
         channel.unit or channel.of.unit, FAIL if wrong else NOT_EVALUATED, [wrong[0]] if wrong else [],
         channel.cal,
     )  # fmt: skip
-
-
-def stretches(times_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int, int]]:
-    """Begin, end and number of the times that follow each other without a gap; ascending."""
-    in_order = sorted(times_us)
-    first = 0
-    for at, time_us in enumerate(in_order):
-        following = in_order[at + 1] if at + 1 < len(in_order) else None
-        if following is None or following // length_us > time_us // length_us + 1:
-            yield in_order[first], time_us + length_us, at + 1 - first
-            first = at + 1
-
-
-def by_column(rows: list[Any]) -> dict[str, list[Any]]:
-    """Rows of one named tuple as columns."""
-    if not rows:
-        return {}
-    return dict(zip(rows[0]._fields, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _or_none(value: float) -> float | None:

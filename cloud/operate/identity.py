@@ -7,7 +7,7 @@ on which of them reads first. The decisions themselves are pure.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -96,80 +96,57 @@ def _record(value: bytes, gateway: str) -> IdentityRecord:
         raise CloudError(f"{gateway}'s record in {IDENTITIES_TOPIC} can't be read: {problem}") from None
 
 
-LEAD_US: Final = 60_000_000
+_LEAD_MS: Final = 60_000
 """A decision counts after this time."""
 
-Runs = Mapping[str, int]
-"""Those that are known, with Kafka's time of what names them."""
+
+def _from_us() -> int:
+    return (time.time_ns() // 1_000_000 + _LEAD_MS) * 1000
 
 
 class GatewayIdentity:
     """One gateway's, where ``[identity]`` has a master key. Each call raises CloudError."""
 
-    def __init__(
-        self,
-        config: CloudConfig,
-        gateway: str,
-        timeout_s: float,
-        *,
-        dry_run: bool = False,
-        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
-    ) -> None:
+    def __init__(self, config: CloudConfig, gateway: str, timeout_s: float, *, dry_run: bool) -> None:
         self._gateway = gateway
         self._master = config.identity.master()
         kafka = config.kafka
         self._topic = IdentityTopic(kafka.servers, kafka.properties(), timeout_s, kafka.prefix)
         self._dry_run = dry_run
-        self._now_us = now_us
 
     def hand_out(self, *, another: bool) -> str | None:
         """Returns the key for the mast, with ``another`` a new one; None without a master key."""
         if self._master is None:
             return None
         known = self._topic.read(self._gateway)
-        record = handed_out(known, self._gateway, self._master, self._from_us(), another=another)
+        record = handed_out(known, self._gateway, self._master, _from_us(), another=another)
         self._write(known, record, "key {0}")
         return gateway_key(self._master, self._gateway, record.generation)
 
-    def enforce(self) -> None:
-        """Requires, from soon on, that new runs prove themselves by the newest key.
+    def change(self, *, accepted: str | None, enforce: bool) -> None:
+        """Accepts one run, whatever it proves, or decides whether new runs must prove themselves.
 
-        Raises CommandError if none has.
+        Raises CommandError where the gateway has no key, or no run has proven itself by the one to enforce.
         """
-        known = self._known()
-        record = enforced(known, self._required(), self._from_us())
-        self._write(known, record, "must prove itself by key {0}")
-
-    def lift(self) -> None:
-        """Makes everything that names the gateway welcome again, from soon on."""
-        known = self._known()
-        self._write(known, lifted(known, self._from_us()), "need prove nothing")
-
-    def accept(self, run: str) -> None:
-        """A run that is this gateway's, whatever it proves."""
-        known = self._known()
-        self._write(known, accepting(known, run), f"accepts run {run}")
+        if self._master is None:
+            raise CommandError("the cloud's config has no [identity] master_key")
+        known = self._topic.read(self._gateway)
+        if known.record is None:
+            raise CommandError(f"{self._gateway} has no key yet: provision gateway {self._gateway} --rotate")
+        if accepted is not None:
+            record = replace(known.record, runs=known.record.runs | {accepted})
+            self._write(known, record, f"accepts run {accepted}")
+        elif enforce:
+            record = enforced(known, self._master, _from_us())
+            self._write(known, record, "must prove itself by key {0}")
+        else:
+            self._write(known, lifted(known, _from_us()), "need prove nothing")
 
     def revoke(self) -> None:
         """Makes nothing that names the gateway welcome, from soon on."""
         if self._master is not None:
             known = self._topic.read(self._gateway)
-            self._write(known, revoked(known, self._gateway, self._from_us()), "is nobody's name")
-
-    def _from_us(self) -> int:
-        return self._now_us() // 1000 * 1000 + LEAD_US
-
-    def _required(self) -> str:
-        if self._master is None:
-            raise CommandError("the cloud's config has no [identity] master_key")
-        return self._master
-
-    def _known(self) -> Known:
-        self._required()
-        known = self._topic.read(self._gateway)
-        if known.record is None:
-            raise CommandError(f"{self._gateway} has no key yet: provision gateway {self._gateway} --rotate")
-        return known
+            self._write(known, revoked(known, self._gateway, _from_us()), "is nobody's name")
 
     def _write(self, known: Known, record: IdentityRecord, what: str) -> None:
         if record == known.record:
@@ -244,13 +221,6 @@ def lifted(known: Known, from_us: int) -> IdentityRecord:
     if record.at(from_us).least == 0:
         return record
     return replace(record, steps=(*record.steps, Step(from_us, 0)))
-
-
-def accepting(known: Known, run: str) -> IdentityRecord:
-    """The record once a run is welcome."""
-    record = known.record
-    assert record is not None  # noqa: S101 - the caller's to see to
-    return replace(record, runs=record.runs | {run})
 
 
 def revoked(known: Known, gateway: str, from_us: int) -> IdentityRecord:

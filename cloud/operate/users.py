@@ -198,8 +198,11 @@ def provision_gateway(arguments: argparse.Namespace, needs: Needs | None) -> int
         return fail("--certificate and --key go together", USAGE)
     user, output = arguments.user or gateway, arguments.output or Path(f"{gateway}.access.toml")
     identity = GatewayIdentity(config, gateway, arguments.timeout, dry_run=arguments.dry_run)
-    if arguments.enforce or arguments.no_enforce or arguments.accept_run:
-        return _identify(identity, arguments)
+    if (run := arguments.accept_run) is not None and RUN_ID.fullmatch(run) is None:
+        return fail(f"{run} is no run's id: letters, digits and -, at most 64", USAGE)
+    if arguments.enforce or arguments.no_enforce or run:
+        identity.change(accepted=run, enforce=arguments.enforce)
+        return OK
     users = _open(config, arguments)
     if arguments.revoke:
         if not arguments.dry_run:
@@ -237,19 +240,6 @@ def provision_gateway(arguments: argparse.Namespace, needs: Needs | None) -> int
             ) from error
     print(f"written  {output}")
     print(f"On the mast: sudo fieldgate init --access {output.name} -o {CONFIG_PATH}")
-    return OK
-
-
-def _identify(identity: GatewayIdentity, arguments: argparse.Namespace) -> int:
-    """Since when its runs must prove themselves, and which needn't. Raises CloudError, CommandError."""
-    if (run := arguments.accept_run) is not None:
-        if RUN_ID.fullmatch(run) is None:
-            return fail(f"{run} is no run's id: letters, digits and -, at most 64", USAGE)
-        identity.accept(run)
-    elif arguments.enforce:
-        identity.enforce()
-    else:
-        identity.lift()
     return OK
 
 

@@ -469,7 +469,7 @@ def test_written_numbers_are_read_as_the_same(
     batch = pa.record_batch([
         pa.array(times, pa.int64()), pa.array(values, pa.float64()), pa.array(counts, pa.int64())
     ], names=["time_us", "a", "n"])  # fmt: skip
-    for file in (CsvFile(folder / "m.csv", export), Toa5File(folder / "m.dat", export, "1")):
+    for file in (CsvFile(folder / "m.csv", export), Toa5File(folder / "m.dat", export)):
         file.write(batch)
         file.close()
     wanted = np.array([[np.nan if each is None else float(each) for each in row] for row in rows])
