@@ -394,10 +394,9 @@ class AlertsJob(Job):
             self._follow_tables()
             self._engine.restore(msgspec.json.decode(msgspec.json.encode(states)))
             self._engine.caught_up = caught_up
+            self._deliver(self._forgotten())
             ended = self._engine.adopt(self._open_alerts()) + self._engine.set_twins(*self._twins())
             self._deliver(self._ends(ended))
-            forgotten = self._crowds.forget_rules((rule.id for rule in rules.rules), now_us())
-            self._deliver(self._outgoing(forgotten))
         log.info("event=rules.taken rules=%d file=%s", len(rules.rules), self._rules_path)
 
     # Producing and storing ---------------------------------------------------------------------------------
@@ -474,6 +473,7 @@ class AlertsJob(Job):
             self._pending = [tuple(record) for record in state["pending"]]
             self._unwritten = state["unwritten"]
             self._engine.restore(state["gateways"])
+        self._pending += self._forgotten()
         # Before any batch: a backlog's twins are to be compared outside the tower's shadow, too.
         ended = self._engine.adopt(self._open_alerts()) + self._engine.set_twins(*self._twins())
         self._pending += self._ends(ended)
@@ -499,6 +499,10 @@ class AlertsJob(Job):
             for row in stand
             if row["rule"] != CROWD[0]
         ]  # fmt: skip
+
+    def _forgotten(self) -> list[Outgoing]:
+        """Drops withheld alerts of rules that are gone, before any of them gets a place."""
+        return self._outgoing(self._crowds.forget_rules((rule.id for rule in self._rules.rules), now_us()))
 
     def _ends(self, alerts: Iterable[OpenAlert]) -> list[Outgoing]:
         """Ends the alerts whose rules or channels are gone."""

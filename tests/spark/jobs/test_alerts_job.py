@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from cloud.wire.command_records import Command
 from cloud.wire.reading_records import ALERTS_TOPIC, COMMANDS_TOPIC, Reading, encode_reading, reading_key
 from spark_jobs.alerting.engine import PARTS
 from spark_jobs.alerting.feeds import FEEDS
+from spark_jobs.alerting.notifications import CROWD, MOST
 from spark_jobs.alerting.rules import Recovery
 from spark_jobs.jobs.alerts import AlertsJob, StateFiles, collect_samples
 from spark_jobs.platform.errors import JobError, SettingsError
@@ -523,6 +525,28 @@ def test_rows_that_the_table_does_not_take_wait_and_the_job_goes_on(
     # A start in between has them too.
     AlertsJob(spark, settings).tick()
     assert [row[1] for row in rows(settings, gateway)] == ["hot"]
+
+
+def test_a_start_with_other_rules_ends_what_was_withheld_too(
+    spark: SparkSession, settings: Settings, kafka: LocalBroker, gateway: str, rules_file: Path
+) -> None:
+    provision_topics(kafka.bootstrap_servers)
+    settings = replace(settings, bootstrap_servers=kafka.bootstrap_servers, rules=str(rules_file))
+    start_us = time.time_ns() // 1_000_000 * 1000 - 20 * S
+    hot = [
+        reading(at, 62.0, gateway=gateway, channel=f"box{box}.temperature", at_us=start_us + at * S)
+        for at in range(1, 4)
+        for box in range(MOST + 3)
+    ]
+    job = AlertsJob(spark, settings)
+    job.batch(kafka_frame(spark, encoded(hot), kafka_us=start_us), 0)
+    rules_file.write_text(RULES.replace('"hot"', '"warm"'))
+    again = AlertsJob(spark, settings)
+    again.tick()
+    found = [(record.rule, record.state) for record in alerts(kafka, gateway)]
+    assert Counter(found) == {
+        ("hot", "raised"): MOST, ("hot", "cleared"): MOST, (CROWD[0], "raised"): 1, (CROWD[0], "cleared"): 1,
+    }  # fmt: skip
 
 
 def test_the_rules_are_looked_at_before_spark_starts(tmp_path: Path) -> None:
