@@ -23,10 +23,11 @@ from typing import Any, Final
 import msgspec
 
 from gateway.config.bridges.access_files import read_tokens
-from gateway.config.bridges.model import HttpConfig
+from gateway.config.bridges.model import NO_HTTP, HttpConfig
 from gateway.devices.entry import LINES, BadBody, DeviceEntry, PostedReadings, Refusal, payloads, unpacked
 from gateway.ports import Record
-from gateway.status.bounded_server import BoundedServer, is_own_name
+from gateway.status.bounded_server import BoundedServer, Listener, is_own_name
+from gateway.status.status import HttpStatus
 from gateway.status.tokens import WINDOW_S, Access, DeviceTokens
 
 MOST: Final = 8
@@ -323,3 +324,26 @@ class Post(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing of what a client has written."""
         log.debug("event=http.request peer=%s", self._peer)
+
+
+class HttpInput(Listener[HttpConfig, HttpServer]):
+    """Readings that devices post. Owned by the main thread."""
+
+    def __init__(self, readings: PostedReadings, entry: DeviceEntry) -> None:
+        self._readings = readings
+        self._entry = entry
+        self._counts: Counter[str] = Counter()
+        super().__init__(self._make, NO_HTTP)
+
+    @property
+    def status(self) -> HttpStatus:
+        """Where it listens, and what has come."""
+        server, counts = self.server, self._counts
+        names = ("requests", "readings", "refused", "unauthorized", "pressure")
+        port = None if server is None else server.server_port
+        return HttpStatus(port=port, **{name: counts[name] for name in names})
+
+    def _make(self, config: HttpConfig) -> HttpServer | None:
+        if config.address is None:
+            return None
+        return HttpServer(config, self._readings, self._entry, self._counts)

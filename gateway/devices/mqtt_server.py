@@ -19,10 +19,12 @@ from typing import Any, Final
 from paho.mqtt.client import topic_matches_sub
 
 from gateway.config.bridges.access_files import StoredPassword, read_access, read_users
-from gateway.config.bridges.model import MqttProxyConfig
+from gateway.config.bridges.model import NO_PROXY, MqttProxyConfig
 from gateway.devices.entry import DeviceEntry
 from gateway.devices.mqtt_connection import Connection, Receipt, Session, Sessions
 from gateway.devices.mqtt_packets import Publish
+from gateway.status.bounded_server import Listener
+from gateway.status.status import MqttProxyStatus
 from gateway.status.tokens import Guesses
 
 _MOST_OF_A_PEER: Final = 50
@@ -318,3 +320,37 @@ class MqttServer:
             log.debug("event=server.broken_off server=mqtt_proxy error=%s", error)
         else:
             log.error("event=server.request_failed server=mqtt_proxy", exc_info=error)
+
+
+class MqttProxy(Listener[MqttProxyConfig, MqttServer]):
+    """Messages that devices publish by MQTT. Owned by the main thread."""
+
+    def __init__(self, entry: DeviceEntry) -> None:
+        self._entry = entry
+        self._counts: Counter[str] = Counter()
+        super().__init__(self._make, NO_PROXY)
+
+    @property
+    def status(self) -> MqttProxyStatus:
+        """Where it listens, who is connected, and what has come."""
+        server, counts = self.server, self._counts.copy()
+        names = ("connects", "messages", "acknowledged", "repeats")
+        refusals = ("unauthorized", "pressure", "subscriptions_refused")
+        return MqttProxyStatus(
+            port=None if server is None else server.server_port,
+            clients=0 if server is None else server.clients,
+            refused={
+                name.removeprefix("refused "): count
+                for name, count in sorted(counts.items())
+                if name.startswith("refused ")
+            },
+            **{name: counts[name] for name in (*names, *refusals)},
+        )
+
+    def take_no_more(self) -> None:
+        """Accept nothing any more."""
+        if self.server is not None:
+            self.server.take_no_more()
+
+    def _make(self, config: MqttProxyConfig) -> MqttServer | None:
+        return None if config.address is None else MqttServer(config, self._entry, self._counts)
