@@ -158,74 +158,53 @@ class HallAnemometer(CountedPin):
     def __init__(self, board: Board, options: HallAnemometerOptions) -> None:
         super().__init__(board, options.pin)
         self._options = options
-        self._check = _PulseCheck(options, 0.0)
+        self._fastest_hz = fastest_hz(options)
+        self._shortest_ns = _TOO_SHORT * 1e9 / self._fastest_hz
+        self._begin()
+
+    def _begin(self) -> None:
+        self._since_s = self._read_at
+        self._pulses = self._close = 0
+        self._frequency_hz = self._surely_hz = 0.0
+        self._last = Edges(0)
 
     def start(self) -> None:
         """Starts counting, and the check of the pulses. Raises BoardError."""
         super().start()
-        self._check = _PulseCheck(self._options, self._read_at)
+        self._begin()
 
     def read(self) -> tuple[Measurement, ...]:
         """Mean speed since the previous read. Raises ReadError where edges went missing meanwhile."""
         edges, elapsed_s = self.take()
-        self._check.add(edges, self._read_at, elapsed_s)
-        if edges.lost:
-            raise ReadError(f"pulses of pin {self._pin} went missing, so the speed is unknown")
-        frequency_hz = edges.count / elapsed_s
-        return (
-            Measurement(
-                CHANNEL.quantity,
-                wind_speed_mps(frequency_hz, self._options),
-                frequency_hz,
-                reasons=("NOISY",) if self._check.noisy else (),
-            ),
-        )
-
-    def _sentences(self, *, high: bool) -> tuple[str, ...]:
-        """A pin that is stuck, silent or noisy."""
-        return self._check.sentences(high=high)
-
-
-class _PulseCheck:
-    """Wiring faults as a cup's pulses show them."""
-
-    def __init__(self, options: HallAnemometerOptions, since_s: float) -> None:
-        self._pin = options.pin
-        self._fastest_hz = fastest_hz(options)
-        self._shortest_ns = _TOO_SHORT * 1e9 / self._fastest_hz
-        self._since_s = self._now_s = since_s
-        self._pulses = 0
-        self._frequency_hz = self._surely_hz = 0.0
-        self._close = 0
-        self._lost = self._crowded = False
-
-    @property
-    def noisy(self) -> bool:
-        """Whether the last reading has pulses too fast for any wind."""
-        return self._surely_hz > self._fastest_hz or self._close > 0 or self._crowded
-
-    def add(self, edges: Edges, now_s: float, elapsed_s: float) -> None:
-        """Add a reading's edges."""
-        self._now_s = now_s
+        self._last = edges
         self._pulses += edges.count
-        self._frequency_hz = edges.count / elapsed_s
+        frequency_hz = self._frequency_hz = edges.count / elapsed_s
         # n pulses enclose n - 1 turns' parts: in a tenth of a second one pulse is 10 Hz.
         self._surely_hz = (edges.count - 1) / elapsed_s
         gaps_ns = map(sub, edges.times_ns[1:], edges.times_ns)
         self._close = sum(gap < self._shortest_ns for gap in gaps_ns)
-        self._lost, self._crowded = edges.lost, edges.crowded
+        if edges.lost:
+            raise ReadError(f"pulses of pin {self._pin} went missing, so the speed is unknown")
+        value = wind_speed_mps(frequency_hz, self._options)
+        reasons = ("NOISY",) if self._is_noisy else ()
+        return (Measurement(CHANNEL.quantity, value, frequency_hz, reasons=reasons),)
 
-    def sentences(self, *, high: bool) -> tuple[str, ...]:
-        """The faults found, as sentences; ``high`` is the pin's level."""
+    @property
+    def _is_noisy(self) -> bool:
+        """Whether the last reading has pulses too fast for any wind."""
+        return self._surely_hz > self._fastest_hz or self._close > 0 or self._last.crowded
+
+    def _sentences(self, *, high: bool) -> tuple[str, ...]:
+        """A pin that is stuck, silent or noisy."""
         pin, found = f"BCM pin {self._pin}", []
-        if self.noisy:
+        if self._is_noisy:
             found.append(
                 f"{pin} has pulses that no wind makes ({self._frequency_hz:.0f} Hz, {self._close} times too "
                 f"close together; 75 m/s are {self._fastest_hz:.0f} Hz): the signal wire is loose or runs "
                 "beside mains or a motor, the pull-up is missing or too weak for the cable, or a reed switch "
                 "bounces."
             )
-        if self._lost:
+        if self._last.lost:
             found.append(f"Pulses of {pin} were lost in the last reading.")
         if self._frequency_hz == 0 and not high:
             found.append(
@@ -234,7 +213,7 @@ class _PulseCheck:
             )
         elif self._pulses == 0:
             found.append(
-                f"No pulse has come on {pin} in {self._now_s - self._since_s:.0f} s: right for a cup at "
+                f"No pulse has come on {pin} in {self._read_at - self._since_s:.0f} s: right for a cup at "
                 "rest. If it turns, the signal wire or the supply isn't connected, or it is another pin's."
             )
         return tuple(found)

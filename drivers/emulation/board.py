@@ -33,6 +33,7 @@ from drivers.emulation.parts import (
     pulse_frequency_hz,
 )
 from drivers.emulation.stepped_clock import SteppedClock
+from drivers.generic.w1 import crc8
 from drivers.hardware.bus_lock import SharedI2c
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines
 from drivers.interface import (
@@ -121,21 +122,14 @@ class EmulatedW1:
         found = self.slaves[device]() if device in self.slaves else None
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", f"{device}/w1_slave")
-        good = _crc(found[:8]) == found[8]
+        good = crc8(found[:8]) == found[8]
         if good:
             self._right[device] = found
         # The kernel does so too: it keeps the last bytes that were right.
         kept = self._right.get(device, bytes(9))
         millidegrees = int.from_bytes(kept[:2], "little", signed=True) * 1000 // 16
-        words = f"{found.hex(' ')} : crc={_crc(found[:8]):02x} {'YES' if good else 'NO'}"
+        words = f"{found.hex(' ')} : crc={crc8(found[:8]):02x} {'YES' if good else 'NO'}"
         return f"{words}\n{kept.hex(' ')} t={millidegrees}\n"
-
-
-def _crc(data: bytes) -> int:
-    crc = 0
-    for bit in (byte >> place & 1 for byte in data for place in range(8)):
-        crc = crc >> 1 ^ (0x8C if (crc ^ bit) & 1 else 0)
-    return crc
 
 
 class OutputLevels:

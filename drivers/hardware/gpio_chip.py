@@ -103,23 +103,37 @@ class Kernel:
         return [int(count) for count in (_INTERRUPTS / str(number) / "per_cpu_count").read_text().split(",")]
 
 
-class ChipCounter:
+class _Line:
+    """One pin's line, claimed from its construction on."""
+
+    def __init__(self, kernel: Kernel, pin: int, flags: int, attribute: bytes = b"", events: int = 0) -> None:
+        """Claim the pin. Raises BoardError."""
+        self._kernel = kernel
+        self._pin = pin
+        chip = open_header(kernel)
+        try:
+            self._fd: int | None = request_line(kernel, chip, pin, flags, attribute, events)
+        finally:
+            # A line outlives the chip it was requested from.
+            kernel.close(chip)
+
+    def close(self) -> None:
+        """Release the pin; safe to call twice."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            self._kernel.close(fd)
+
+
+class ChipCounter(_Line):
     """Counts one pin's falling edges by its interrupts, or else by its events' numbers."""
 
     timed = True
 
     def __init__(self, kernel: Kernel, pin: int) -> None:
         """Claim the pin. Raises BoardError."""
-        self._kernel = kernel
-        self._pin = pin
+        super().__init__(kernel, pin, FLAG_INPUT | FLAG_EDGE_FALLING | FLAG_PULL_UP, events=BUFFERED_EVENTS)
         self._newest = 0
         self._numbered = self._deficit = 0
-        chip = open_header(kernel)
-        try:
-            self._fd: int | None = _request(kernel, chip, pin)
-        finally:
-            # A line outlives the chip it was requested from.
-            kernel.close(chip)
         self._taken = 0
         self._interrupt = kernel.interrupt(_consumer(pin))
         self._before: list[int] = []
@@ -208,12 +222,6 @@ class ChipCounter:
             raise ReadError(f"the level of BCM pin {self._pin} can't be read ({error})") from error
         return bool(LINE_VALUES.unpack(values)[0] & 1)
 
-    def close(self) -> None:
-        """Release the pin."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            self._kernel.close(fd)
-
 
 def _gapless_tail(numbers: list[int]) -> int:
     """How many of the newest events follow each other without a gap."""
@@ -274,14 +282,7 @@ def _consumer(pin: int) -> str:
     return f"fieldgate-{pin}"
 
 
-def _request(kernel: Kernel, chip: int, pin: int) -> int:
-    flags = FLAG_INPUT | FLAG_EDGE_FALLING | FLAG_PULL_UP
-    return request_line(kernel, chip, pin, flags, events=BUFFERED_EVENTS)
-
-
-def request_line(
-    kernel: Kernel, chip: int, pin: int, flags: int, attribute: bytes = b"", events: int = 0
-) -> int:
+def request_line(kernel: Kernel, chip: int, pin: int, flags: int, attribute: bytes, events: int) -> int:
     """A line's file descriptor; at most one attribute. Raises BoardError."""
     offsets, attributes = (pin, *(0,) * 63), int(bool(attribute))
     request = bytearray(
@@ -356,21 +357,13 @@ def pin_user(kernel: Kernel, pin: int) -> str | None:
         kernel.close(chip)
 
 
-class ChipOutput:
+class ChipOutput(_Line):
     """One pin as an output."""
 
     def __init__(self, kernel: Kernel, pin: int, *, high: bool, pull_up: bool) -> None:
         """Claim the pin at a level. Raises BoardError."""
-        self._kernel = kernel
-        self._pin = pin
-        chip = open_header(kernel)
-        try:
-            level = OUTPUT_VALUES.pack(OUTPUT_VALUES_ID, 0, int(high), 1)
-            flags = FLAG_OUTPUT | (FLAG_PULL_UP if pull_up else FLAG_PULL_DOWN)
-            self._fd: int | None = request_line(kernel, chip, pin, flags, level)
-        finally:
-            # A line outlives the chip it was requested from.
-            kernel.close(chip)
+        level = OUTPUT_VALUES.pack(OUTPUT_VALUES_ID, 0, int(high), 1)
+        super().__init__(kernel, pin, FLAG_OUTPUT | (FLAG_PULL_UP if pull_up else FLAG_PULL_DOWN), level)
 
     def set(self, *, high: bool) -> None:
         """Drive a level. Raises BoardError."""
@@ -380,9 +373,3 @@ class ChipOutput:
             self._kernel.ioctl(self._fd, SET_VALUES, bytearray(LINE_VALUES.pack(int(high), 1)))
         except OSError as error:
             raise BoardError(f"the level of BCM pin {self._pin} can't be set ({error})") from error
-
-    def close(self) -> None:
-        """Release the pin."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            self._kernel.close(fd)

@@ -1,19 +1,14 @@
-"""Builds a daemon from its config: the only place that constructs, each line from what stands above it.
-
-What few masts have (commands, downlinks, the servers for devices) is imported here too, by the function that
-makes it, once a config asks for it: on all others it would take a sixth of the daemon's memory for nothing.
-"""
+"""Builds a daemon from its config: the only place that constructs, each line from what stands above it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from buffer.errors import Drop
 from cloud.wire.reading_records import Reading
@@ -22,14 +17,14 @@ from gateway.clock.given_time import GpsTime, ManualTime, receivers_of
 from gateway.clock.sync import open_clock
 from gateway.clock.system_clock import Machine
 from gateway.config import Config
-from gateway.config.bridges.model import HttpConfig, MqttProxyConfig
 from gateway.control.interlocks import Interlocks
 from gateway.daemon.daemon import Daemon
-from gateway.daemon.gateway import ConfigInForce, Gateway, KafkaReading, Life, OnDemand, RestartBudget
+from gateway.daemon.gateway import ConfigInForce, Gateway, Life, RestartBudget
 from gateway.daemon.reload import Reload
 from gateway.daemon.snapshot import status_of
 from gateway.devices.entry import DeviceEntry, PostedReadings
-from gateway.devices.servers import HttpInput, MqttProxy
+from gateway.devices.http_server import HttpInput
+from gateway.devices.mqtt_server import MqttProxy
 from gateway.forwarding.forwarder import Call, Forwarder, Inbox
 from gateway.forwarding.outbox_writer import OutboxWriter, open_outbox
 from gateway.forwarding.sinks import KafkaSinks
@@ -40,6 +35,9 @@ from gateway.mqtt.intake import Intake, Topics, filters, routes
 from gateway.mqtt.payload import nested
 from gateway.mqtt.session import MqttSession, Subscriptions
 from gateway.ports import Record
+from gateway.remote import actions as remote
+from gateway.remote.downlinks import Downlinks
+from gateway.remote.receiver import CommandReceiver, Executor, clock_wait
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.gateway_status import GatewayStatus
 from gateway.reporting.previous_runs import FirstReading, PreviousRuns, lost_at_most_s
@@ -55,16 +53,8 @@ from gateway.sequences import Sequences, new_run
 from gateway.status.control_socket import RELOAD, ControlSocket
 from gateway.status.server import StatusSource
 from gateway.status.service import StatusPage, phone_control
-from gateway.status.status import CommandsStatus, DownlinksStatus
 from gateway.system.host import installed_version
 from gateway.system.watchdog import DEFAULT_PERIOD_S, Heartbeat, Watchdog, watchdog_period_s
-
-if TYPE_CHECKING:
-    from gateway.devices.http_server import HttpServer
-    from gateway.devices.mqtt_server import MqttServer
-
-_NO_COMMANDS: Final = CommandsStatus(allow=(), problem=None, results={})
-_NO_DOWNLINKS: Final = DownlinksStatus(problem=None, topics={})
 
 
 def build(
@@ -120,20 +110,7 @@ def build(
     forwarder = Forwarder(inbox, state, kafka.live, kafka.backlog, writer, session, drops.put)
 
     entry = DeviceEntry(inbox.put, lambda: forwarder.is_full)
-
-    def open_http(config: HttpConfig, counts: Counter[str]) -> HttpServer | None:
-        if config.address is None:
-            return None
-        from gateway.devices.http_server import HttpServer
-
-        return HttpServer(config, PostedReadings(intake, machine_clock, last.note_forwarded), entry, counts)
-
-    def open_mqtt_proxy(config: MqttProxyConfig, counts: Counter[str]) -> MqttServer | None:
-        if config.address is None:
-            return None
-        from gateway.devices.mqtt_server import MqttServer
-
-        return MqttServer(config, entry, counts)
+    http = HttpInput(PostedReadings(intake, machine_clock, last.note_forwarded), entry)
 
     interlocks = Interlocks(config.actuators, config.interlocks, board, runs.event, inbox.announce)
 
@@ -179,11 +156,6 @@ def build(
             inbox.put(Call(partial(session.deliver, topic, payload, retain, done)))
         return ready
 
-    def make_downlinks(config: Config) -> KafkaReading[DownlinksStatus]:
-        from gateway.remote.downlinks import Downlinks
-
-        return Downlinks(config, deliver, runs.event, inbox.announce, life.stop)
-
     def heartbeats() -> Iterable[Heartbeat]:
         parts = (life, samplers, forwarder)
         return chain.from_iterable(part.heartbeats() for part in parts)
@@ -192,35 +164,27 @@ def build(
         inbox.announce(record)
         inbox.retain({topics.command_result: record.value})
 
-    def make_commands(config: Config) -> KafkaReading[CommandsStatus]:
-        from gateway.remote import actions as remote
-        from gateway.remote.receiver import CommandReceiver, Executor, clock_wait
-
-        actions = {
-            "switch": remote.switch(interlocks),
-            "read": remote.read(config_in_force, last.own, life.stop.wait),
-            "interval": remote.interval(config_in_force, reload.wait_for),
-            "reload": remote.reload(reload.wait_for),
-            "publish": remote.publish(
-                config.mqtt.topic_root, lambda topic, payload: deliver(topic, payload, False, lambda _: None)
-            ),
-            "self-test": remote.self_test(partial(status_of, parts)),
-        }
-        executor = Executor(
-            (gateway, run), actions, machine_clock, clock_wait(machine_clock, life.stop), command_result
-        )
-        path = _beside(outbox_path, "commands")
-        return CommandReceiver(config, executor, machine_clock, path, life.stop)
-
+    actions = {
+        "switch": remote.switch(interlocks),
+        "read": remote.read(config_in_force, last.own, life.stop.wait),
+        "interval": remote.interval(config_in_force, lambda commanded: reload.wait_for(commanded)),
+        "reload": remote.reload(lambda commanded: reload.wait_for(commanded)),
+        "publish": remote.publish(
+            config.mqtt.topic_root, lambda topic, payload: deliver(topic, payload, False, lambda _: None)
+        ),
+        "self-test": remote.self_test(lambda: status_of(parts)),
+    }
+    executor = Executor(
+        (gateway, run), actions, machine_clock, clock_wait(machine_clock, life.stop), command_result
+    )
     watchdog = Watchdog(heartbeats, watchdog_period_s() or DEFAULT_PERIOD_S)
     parts = Gateway(
         run, life, in_force, topics, board, interlocks, clock, sync, hold, kafka, previous_runs, runs, inbox,
         broker_drops, subscriptions, session, intake, forwarder, last, context, samplers, restarts,
         calibrations, sites, site_watch, discovery, spool, FirstReading(), supply, gps_time, clock_updates,
         reporter, watchdog,
-        OnDemand(lambda config: config.commands.allow, make_commands, _NO_COMMANDS),
-        OnDemand(lambda config: config.downlinks, make_downlinks, _NO_DOWNLINKS),
-        HttpInput(open_http), MqttProxy(open_mqtt_proxy),
+        CommandReceiver(config, executor, machine_clock, _beside(outbox_path, "commands"), life.stop),
+        Downlinks(config, deliver, runs.event, inbox.announce, life.stop), http, MqttProxy(entry),
     )  # fmt: skip
 
     page = StatusPage(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final
 
 from drivers.interface import Board
 from gateway.calibration.history import CalibrationHistory, SiteHistory
@@ -16,7 +16,8 @@ from gateway.clock.hold import ClockHold
 from gateway.clock.sync import ClockSync
 from gateway.config import Config
 from gateway.control.interlocks import Interlocks
-from gateway.devices.servers import HttpInput, MqttProxy
+from gateway.devices.http_server import HttpInput
+from gateway.devices.mqtt_server import MqttProxy
 from gateway.forwarding.capacity import Forecast
 from gateway.forwarding.forwarder import Forwarder, Inbox
 from gateway.forwarding.sinks import KafkaSinks
@@ -24,7 +25,9 @@ from gateway.mqtt.broker_drops import BrokerDrops
 from gateway.mqtt.home_assistant import Discovery
 from gateway.mqtt.intake import Intake, Topics
 from gateway.mqtt.session import MqttSession, Subscriptions
-from gateway.ports import Clock, Snapshot
+from gateway.ports import Clock
+from gateway.remote.downlinks import Downlinks
+from gateway.remote.receiver import CommandReceiver
 from gateway.reporting.event_spool import EventSpool
 from gateway.reporting.previous_runs import FirstReading, PreviousRuns
 from gateway.reporting.reporter import ClockUpdates, Reporter
@@ -34,13 +37,9 @@ from gateway.reporting.supply_watch import SupplyWatch
 from gateway.sampling.last_readings import LastReadings
 from gateway.sampling.readings import RunContext
 from gateway.sampling.supervisor import Supervisor
-from gateway.status.status import CommandsStatus, DownlinksStatus
 from gateway.system.atomic_file import read_state, write_state
 from gateway.system.times import now_text
 from gateway.system.watchdog import Heartbeat, Watchdog
-
-StatusT = TypeVar("StatusT")
-ShownT = TypeVar("ShownT", covariant=True)
 
 EXIT_CODE: Final = 75
 """EX_TEMPFAIL of sysexits.h: nothing is lost, start me again."""
@@ -138,63 +137,6 @@ class ConfigInForce:
     error: str | None = None
 
 
-class KafkaReading(Protocol[ShownT]):
-    """A part that reads from Kafka in a thread of its own. The main thread calls."""
-
-    @property
-    def status(self) -> ShownT:
-        """What ``/api/status`` has of it."""
-
-    def apply(self, config: Config) -> None:
-        """Go on by this config."""
-
-    def tick(self, snapshot: Snapshot) -> None:
-        """Called once a second."""
-
-    def stop(self) -> None:
-        """End."""
-
-
-class OnDemand(Generic[StatusT]):
-    """A part that few masts have: ``make`` imports and makes it once a config has it.
-
-    ``idle`` is its status until then.
-    """
-
-    def __init__(
-        self,
-        wanted: Callable[[Config], object],
-        make: Callable[[Config], KafkaReading[StatusT]],
-        idle: StatusT,
-    ) -> None:
-        self._wanted = wanted
-        self._make = make
-        self._idle = idle
-        self._part: KafkaReading[StatusT] | None = None
-
-    @property
-    def status(self) -> StatusT:
-        """What ``/api/status`` has of it."""
-        return self._idle if self._part is None else self._part.status
-
-    def apply(self, config: Config) -> None:
-        """Begin by this config, or go on by it."""
-        if self._part is None and self._wanted(config):
-            self._part = self._make(config)
-        if self._part is not None:
-            self._part.apply(config)
-
-    def tick(self, snapshot: Snapshot) -> None:
-        """Called once a second."""
-        if self._part is not None:
-            self._part.tick(snapshot)
-
-    def stop(self) -> None:
-        """End."""
-        if self._part is not None:
-            self._part.stop()
-
-
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """The parts of one run, in the order they are made."""
@@ -233,8 +175,8 @@ class Gateway:
     clock_updates: ClockUpdates
     reporter: Reporter
     watchdog: Watchdog
-    commands: OnDemand[CommandsStatus]
-    downlinks: OnDemand[DownlinksStatus]
+    commands: CommandReceiver
+    downlinks: Downlinks
     http: HttpInput
     mqtt_proxy: MqttProxy
     forecast: Forecast = field(default_factory=Forecast)

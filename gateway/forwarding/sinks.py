@@ -4,58 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cloud.kafka.librdkafka import METERED_PROPERTIES, is_of_config
 from cloud.kafka.producer import KafkaSink
 from gateway.config import Config
-from gateway.config.model import KafkaConfig
 from gateway.forwarding.backlog import SentRow
 from gateway.forwarding.ledger import Entry
+from gateway.forwarding.reading_format import ReadingFormat
 from gateway.ports import ParkedTopic
-
-if TYPE_CHECKING:
-    from gateway.forwarding.reading_format import ReadingFormat, Sendable
 
 _SILENT: Final = (
     "it confirms nothing and gives no reason: a dead link, or partitions without a leader, or fewer replicas "
     "in sync than min.insync.replicas"
 )
-
-
-class Values:
-    """What is sent as a record's value: its JSON, or Avro, which is imported once a config wants it.
-
-    ``kept`` is the file with the schema's id.
-    """
-
-    def __init__(self, kept: Path) -> None:
-        self._kept = kept
-        self._format: ReadingFormat | None = None
-
-    def apply(self, kafka: KafkaConfig) -> None:
-        """Write as a config has it from now on."""
-        if self._format is None and kafka.format == "avro":
-            from gateway.forwarding.reading_format import ReadingFormat
-
-            self._format = ReadingFormat(self._kept)
-        if self._format is not None:
-            self._format.apply(kafka)
-
-    def value_of(self, record: Sendable) -> bytes:
-        """What is sent of a record. The forwarder calls."""
-        return record.value if self._format is None else self._format.value_of(record)
-
-    @property
-    def problem(self) -> str | None:
-        """Why readings leave as JSON though Avro is wanted; None where all is as the config has it."""
-        return None if self._format is None else self._format.problem
-
-    def close(self) -> None:
-        """Ask the registry nothing more."""
-        if self._format is not None:
-            self._format.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +26,13 @@ class KafkaSinks:
 
     live: KafkaSink[Entry]
     backlog: KafkaSink[SentRow]
-    format: Values
+    format: ReadingFormat
 
     @classmethod
     def open(cls, config: Config) -> KafkaSinks:
         """Both, connecting in the background. Their client ids are every gateway's: one quota serves all."""
         servers, outbox = config.kafka.bootstrap_servers, config.outbox.path
-        written = Values(outbox.with_name(f"{outbox.name}.schema"))
+        written = ReadingFormat(outbox.with_name(f"{outbox.name}.schema"))
         written.apply(config.kafka)
         outgoing = written.value_of, config.kafka.prefix
         return cls(

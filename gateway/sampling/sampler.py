@@ -150,28 +150,6 @@ class Retries:
         return end_ns <= begin_ns + self.period_ns - (self.ahead_ns() or 0)
 
 
-class FailureLog:
-    """The log of one sensor's failures; owned by its sampler's thread."""
-
-    def __init__(self, sensor: str) -> None:
-        self._sensor = sensor
-        self._kind: str | None = None
-
-    def failed(self, error: Exception) -> None:
-        """Log a failure, unless the reading before failed in the same way."""
-        # Numbers make no other kind: codes, voltages, seconds.
-        kind = re.sub(r"\d+", "0", str(error))
-        level = logging.DEBUG if kind == self._kind else logging.WARNING
-        log.log(level, "event=sensor.silent sensor=%s error=%s", self._sensor, error)
-        self._kind = kind
-
-    def answered(self) -> None:
-        """Log a reading that succeeded after a failure."""
-        if self._kind is not None:
-            log.warning("event=sensor.answers sensor=%s", self._sensor)
-        self._kind = None
-
-
 _RESTART_AFTER_S: Final = 10.0
 # The first start on a small Pi imports libraries, one sensor after the other.
 _START_TIMEOUT_S: Final = 60.0
@@ -217,7 +195,7 @@ class Sampler:
         self._started = False
         self._start_again_s = float("-inf")
         self._start_error = "the driver that hung may still have the sensor: this one isn't started yet"
-        self._failures = FailureLog(sensor.name)
+        self._failure: str | None = None
         self.trouble: str | None = None
         self._period: Period | None = None
         self._timeout_s = max(longest_read_s, min(_TIMEOUT_PERIODS * sensor.interval_s, _LONGEST_TIMEOUT_S))
@@ -415,7 +393,11 @@ class Sampler:
 
     def _failed(self, error: Exception) -> None:
         self.trouble = str(error)
-        self._failures.failed(error)
+        # Numbers make no other kind: codes, voltages, seconds.
+        kind = re.sub(r"\d+", "0", self.trouble)
+        level = logging.DEBUG if kind == self._failure else logging.WARNING
+        log.log(level, "event=sensor.silent sensor=%s error=%s", self.sensor.name, error)
+        self._failure = kind
 
     def _emit(self, period: Period, read: Mapping[str, Measurement] | str) -> None:
         answered = not isinstance(read, str)
@@ -427,8 +409,9 @@ class Sampler:
             reading = self._readings.make(channel, period, measured)
             self._context.compensation.store(reading, self._context.clock.monotonic())
             self._context.emit(reading, self.sensor.name)
-        if answered:
-            self._failures.answered()
+        if answered and self._failure is not None:
+            log.warning("event=sensor.answers sensor=%s", self.sensor.name)
+            self._failure = None
 
 
 class FailedDriver:

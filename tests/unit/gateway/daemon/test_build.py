@@ -1,12 +1,9 @@
-"""What a daemon that can't be built leaves open: nothing. And what it makes later, or never."""
+"""What a daemon that can't be built leaves open: nothing."""
 
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,11 +14,9 @@ from drivers.emulation.board import EmulatedBoard
 from drivers.interface import BoardError
 from gateway.config import Config, load
 from gateway.daemon.build import build
-from gateway.daemon.gateway import OnDemand
 from gateway.daemon.snapshot import status_of
-from gateway.status.status import CommandsStatus, Status
+from gateway.status.status import Status
 from tests.support.config import config_text, cup, dht, write_config
-from tests.support.forwarding import snapshot
 
 # A header and no rows: ``load`` checks the columns only.
 RECORDING = {
@@ -103,56 +98,6 @@ def test_a_reading_switches_in_its_own_call_and_needs_no_forwarder_or_broker(tmp
     parts.forwarder.outbox._outbox.close()
     parts.kafka.close()
     parts.board.close()
-
-
-IDLE = CommandsStatus(allow=(), problem=None, results={})
-
-
-class Part:
-    """One that reads from Kafka."""
-
-    status = CommandsStatus(allow=("read",), problem=None, results={})
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def apply(self, config: Config) -> None:
-        self.calls.append(config)
-
-    def tick(self, snapshot: Any) -> None:
-        self.calls.append("tick")
-
-    def stop(self) -> None:
-        self.calls.append("stop")
-
-
-def test_what_few_masts_have_is_made_once_a_config_asks_for_it(tmp_path: Path) -> None:
-    without = load(write_config(tmp_path, config_text(cup())))
-    wanted = load(write_config(tmp_path, config_text(cup(), commands={"allow": ["read"]})))
-    parts: list[Part] = []
-
-    def make(_config: Config) -> Part:
-        parts.append(Part())
-        return parts[-1]
-
-    commands = OnDemand(lambda config: config.commands.allow, make, IDLE)
-    commands.apply(without)
-    commands.tick(snapshot())
-    commands.stop()
-    assert (parts, commands.status) == ([], IDLE)
-    for config in (wanted, without):
-        commands.apply(config)
-    commands.tick(snapshot())
-    commands.stop()
-    assert [part.calls for part in parts] == [[wanted, without, "tick", "stop"]]
-    assert commands.status == Part.status
-
-
-def test_a_daemon_loads_no_room_that_its_config_does_not_ask_for() -> None:
-    rooms = ("gateway.remote.", "gateway.devices.http_", "gateway.devices.mqtt_", "cloud.registry")
-    code = f"import sys, gateway.daemon.build; print(*(m for m in sys.modules if m.startswith({rooms})))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert loaded.stdout.split() == []
 
 
 def test_the_daemons_status_is_what_commands_read(tmp_path: Path) -> None:

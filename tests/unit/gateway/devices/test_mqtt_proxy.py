@@ -460,7 +460,7 @@ def test_at_its_end_what_was_taken_gets_its_puback_and_nothing_more_is_taken() -
         logger.expect(CONNECTED)
         forwarder.wait(1)
         server.take_no_more()
-        eventually(lambda: server._stopping)
+        eventually(lambda: server.stopping)
         logger.send(publish("a", b"2", 2))
         ending = threading.Thread(target=server.stop)
         ending.start()
@@ -553,14 +553,12 @@ def test_receipts_of_devices_that_are_away_are_bounded(monkeypatch: pytest.Monke
     monkeypatch.setattr("gateway.devices.mqtt_connection._MOST_LEFT", 10)
     sessions = Sessions(3)
 
-    class Away:
-        def close(self) -> None: ...
-
+    away: Any = object()
     from gateway.devices.mqtt_packets import Publish
 
     for name in range(9):
         session, _ = sessions.begin(None, str(name))
-        session.connection = away = Away()
+        session.connection = away
         for packet_id in range(1, 20):
             session.take(Publish("a", b"", 1, packet_id, False), away)
         assert len(session.unanswered) == 6
