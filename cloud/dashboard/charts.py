@@ -50,14 +50,13 @@ def legend(*names: str) -> Options:
     }  # fmt: skip
 
 
-def described(drawn: Options, title: str, subject: str, extent: str, figures: str) -> Options:
-    """With what a screen reader says of it, main figures too, and what a saved picture has above it."""
-    words = {"enabled": True, "label": {"description": f"{title}. {subject}. {extent}. {figures}."}}
+def described(drawn: Options, title: str, subject: str, extent: str) -> Options:
+    """With what a saved picture has above it, and ECharts' own description for a screen reader begins with."""
     # ECharts doesn't draw a title that isn't shown; the card and the picture have it from here.
     return {
         **drawn,
         "title": {"show": False, "text": title, "subtext": f"{subject}\n{extent}"},
-        "aria": words,
+        "aria": {"enabled": True, "label": {"general": {"withTitle": f"{title}. {subject}. {extent}. "}}},
     }
 
 

@@ -354,7 +354,7 @@ class _Zoom:
         data[charts.VALUE]["markArea"] = self.read.bands
         data.append({"data": event_marks(self.read.events.found)})
         self._chart.chart.run_chart_method(
-            "setOption", about_series(self.read.view, frame, {"series": data}, begin, end)
+            "setOption", about_series(self.read.view, {"series": data}, begin, end)
         )
         if seen != (0.0, 100.0):
             there = self._request.address(
