@@ -350,25 +350,6 @@ def rain(frame: Frame) -> Options:
     return plain(x, axis("mm", min=0, nameGap=34), drawn)
 
 
-def sites(masts: list[dict[str, Any]]) -> Options:
-    """Where the masts stand: longitude and latitude, by state."""
-    drawn: list[Options] = [
-        {"type": "scatter", "name": state, "symbolSize": 13, "itemStyle": {"color": colour,
-         "borderColor": "#fff", "borderWidth": 1},
-         "data": [{"value": [mast["longitude"], mast["latitude"]], "name": mast["gateway"]} for mast in masts
-                  if mast["state"] == state and None not in (mast["latitude"], mast["longitude"])]}
-        for state, colour in STATES.items()
-    ]  # fmt: skip
-    named = {"show": len(masts) <= 40, "formatter": "{b}", "position": "right", "color": INK, "fontSize": 11}
-    for each in drawn:
-        each["label"], each["labelLayout"] = named, {"hideOverlap": True}
-    degree: Options = {"axisLabel": {"color": INK, "formatter": "{value}°"}}
-    return plain(axis("longitude", nameGap=26, **degree), axis("latitude", nameGap=40, **degree), drawn,
-                  tooltip={"trigger": "item", "confine": True, "formatter": "{b}"},
-                   legend=legend(*(each["name"] for each in drawn if each["data"])),
-                  grid={"left": 60, "right": 44, "top": 34, "bottom": 44})  # fmt: skip
-
-
 DRAW: Final[dict[str, Callable[[Frame], Options]]] = {
     "wind-rose": wind_rose, "distribution": distribution, "shear": shear, "turbulence": turbulence,
      "pair": pair,
