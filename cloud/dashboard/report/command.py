@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cloud.command_line import OK
-from cloud.dashboard.report.figures import HELD, Period
+from cloud.dashboard.report.figures import Period
 from cloud.dashboard.report.fleet import read_fleet, write_fleet_page
 from cloud.dashboard.report.page import read_report, write_page
 from cloud.errors import CloudError
@@ -91,7 +91,7 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     if given.suffix.lower() == ".pdf":
         # At once, not after the sums.
         require()
-    reader = LakeReader(named_lakes(options), columns=HELD)
+    reader = LakeReader(named_lakes(options))
     reader.look()
     if options.mast is None:
         fleet = read_fleet(reader, period, now_ms=now_ms)

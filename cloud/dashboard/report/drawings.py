@@ -48,7 +48,7 @@ _LOOKS: Final[dict[Any, Any]] = {
 def over_time(view: PeriodView, channel: Channel) -> ET.Element:
     """A channel over the period's days: mean, and the band from the lowest to the highest reading."""
     period = view.period
-    rows = series(view.view, channel.name, period.begin_ms, period.end_ms, _POINTS).dicts()
+    rows = series(view, channel.name, period.begin_ms, period.end_ms, _POINTS).dicts()
     days = [1 + (row["time"] - period.begin_ms) / DAY_MS for row in rows]
     low, high, mean = (_floats(row[name] for row in rows) for name in ("low", "high", "value"))
     figure, axes = _axes("", channel.unit, _WIDE)
@@ -60,7 +60,7 @@ def over_time(view: PeriodView, channel: Channel) -> ET.Element:
 
 def frequencies(view: PeriodView) -> ET.Element:
     """The distribution of the speed, and Weibull's."""
-    rows = distribution(view.view).dicts()
+    rows = distribution(view).dicts()
     middles = [row["from_mps"] + 0.5 for row in rows]
     figure, axes = _axes("wind speed, m/s", "% of intervals")
     axes.bar(middles, [100 * row["share"] for row in rows], 0.9, color=_BLUE, alpha=0.8, label="measured")
@@ -74,7 +74,7 @@ def frequencies(view: PeriodView) -> ET.Element:
 def directions(view: PeriodView) -> ET.Element:
     """The wind rose: for each of 16 sectors its share, by speed."""
     shares = np.zeros((len(_SPEEDS), 16))
-    for row in wind_rose(view.view).dicts():
+    for row in wind_rose(view).dicts():
         shares[int(row["from_mps"] // 3), round(row["sector"] / 22.5)] = 100 * row["share"]
     names = [f"{3 * at}–{3 * at + 3} m/s" for at in range(len(_SPEEDS) - 1)] + ["≥ 15 m/s"]
     with mpl.rc_context(_LOOKS | {"axes.spines.left": True}):
@@ -116,7 +116,7 @@ def course(channels: list[Channel], hours: list[list[float | None]], quantity: s
 
 def profile(view: PeriodView, exponent: float | None) -> ET.Element:
     """Speed over height, and the power law through the means."""
-    rows = [row for row in shear(view.view).dicts() if row["mean_speed"] is not None]
+    rows = [row for row in shear(view).dicts() if row["mean_speed"] is not None]
     figure, axes = _axes("m/s", "m above ground")
     if exponent is not None:
         top, parts = rows[-1], [at / 12 for at in range(2, 15)]
@@ -131,7 +131,7 @@ def profile(view: PeriodView, exponent: float | None) -> ET.Element:
 
 def intensity(view: PeriodView) -> ET.Element:
     """Turbulence by speed beside IEC 61400-1's classes."""
-    rows = turbulence(view.view).dicts()
+    rows = turbulence(view).dicts()
     most = max((row["speed_mps"] for row in rows), default=15.0)
     speeds = [at / 2 for at in range(7, int(2 * most) + 3)]
     figure, axes = _axes("m/s", "%")
@@ -169,7 +169,7 @@ def recovered(view: PeriodView) -> ET.Element:
 
 def sunny_days(view: PeriodView) -> ET.Element:
     """Insolation of each of the site's days."""
-    rows = insolation(view.view).dicts()
+    rows = insolation(view).dicts()
     figure, axes = _axes("", "kWh/m²", _WIDE)
     days = [(date.fromisoformat(row["day"]) - view.period.first).days + 1.5 for row in rows]
     axes.bar(days, [row["insolation_wh_m2"] / 1000 for row in rows], 0.94, color="#e0a12b", alpha=0.8)
