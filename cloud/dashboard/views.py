@@ -65,6 +65,7 @@ def open_view(reader: LakeReader, request: Request) -> View:
 
 
 _OTHER_TIME: Final = "Choose another time above."
+_STATISTICS: Final = "fieldgate jobs run statistics"
 _NO_ROWS_OF_MAST: Final = (
     "Table mast has nothing of this mast in this time: fieldgate jobs run mast makes it of closed intervals."
 )
@@ -74,18 +75,18 @@ _VALUES: Final = {
 """The column of a chart that has rows without a value: a chart has nothing to draw where all are null."""
 _NEEDS: Final = {
     "shear": "In no interval of this time were all cups above 3 m/s.",
-    "turbulence": "Nothing to draw from in this time. It needs three intervals above 3 m/s in one bin of speed, "
-    "and the cup's standard deviation (of an import its column sd).",
-    "shadow": "No sector has ten intervals in which vane and twins have values and both cups are above 3 m/s.",
+    "turbulence": "Nothing to draw from in this time. It needs three intervals above 3 m/s in a bin of "
+    "speed, and the cup's standard deviation (of an import its column sd).",
+    "shadow": "No sector has ten intervals in which vane and twins have values and both cups are above "
+    "3 m/s.",
     "insolation": "Table mast has no insolation in this time: it needs half of an interval's samples.",
-    "recovery": "No interval of this time is closed yet: fieldgate jobs run statistics closes each a little "
-    "after its end.",
+    "recovery": f"No interval of this time is closed yet: {_STATISTICS} closes each a little after its end.",
 }
 """What charts need that aren't of the values of a few channels alone."""
 
 
 def why_no_chart(view: View, name: str, frame: Frame) -> str | None:
-    """Why the rows of a chart, or of ``series``, have nothing to draw; None where they have. Raises Missing."""
+    """Why the rows of a chart, or of ``series``, have nothing to draw, if so. Raises Missing."""
     column = _VALUES.get(name)
     if frame.rows and (column is None or any(each is not None for each in frame.column(column))):
         return None
@@ -110,14 +111,14 @@ def _no_value(view: View, names: Sequence[str]) -> str:
             begin, end = moment(view.mast.begin_ms), moment(view.mast.end_ms)
             return (
                 f"Table statistics has nothing of {name} in this time, of the mast from {begin} to {end}: "
-                f"fieldgate jobs run statistics makes it of readings. {_OTHER_TIME}"
+                f"{_STATISTICS} makes it of readings. {_OTHER_TIME}"
             )
         if not valid:
             parts = (
                 (silent, "have no reading that counts (missing, or failed a test of quality)"),
                 (few, "have less than half of their samples"),
                 (rest, "have readings that make no value together"),
-                (is_open, "are not closed yet, which fieldgate jobs run statistics does soon after their end"),
+                (is_open, f"are not closed yet, which {_STATISTICS} does soon after their end"),
             )
             words = ", ".join(f"{n:,} {what}" for n, what in parts if n)
             return f"None of {rows:,} intervals of {name} in this time has a value: {words}. {_OTHER_TIME}"
