@@ -255,9 +255,11 @@ def around(gateway: str, channel: str | None, at_ms: int) -> str:
 _MOST_ROWS: Final = 500
 
 
-def table(
-    columns: tuple[str, ...], rows: list[dict[str, Any]], link: Callable[[dict[str, Any]], str] | None = None
-) -> ui.table:
+Link = Callable[[dict[str, Any]], str]
+"""The address that a row leads to."""
+
+
+def table(columns: tuple[str, ...], rows: list[dict[str, Any]], link: Link | None = None) -> ui.table:
     """A small table: times as people read them, numbers with few digits; ``link``: where first cells lead.
 
     The browser gets all rows at once, so there is a bound.

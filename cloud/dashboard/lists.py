@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from cloud.dashboard.acknowledging import Acknowledge, AlertChoice
-from cloud.dashboard.frame import around, card, is_open, missing, page, table as table_of
+from cloud.dashboard.frame import Link, around, card, is_open, missing, page, table as table_of
 from cloud.errors import CloudError
 from cloud.lake.acknowledgements import open_alerts
 from cloud.lake.mast import DEVIATING
@@ -144,6 +144,27 @@ def link_of_row(row: dict[str, Any]) -> str:
     return around(row["gateway"], row["channel"], row.get("raised_at") or row["interval_start_at"])
 
 
+def table_card(
+    title: str,
+    found: Frame | str,
+    none: str,
+    choice: AlertChoice | None = None,
+    link: Link | None = None,
+    *,
+    wide: bool = False,
+) -> None:
+    """A card with a table's rows but their ``id``, or with words: why there is no table, or no row."""
+    with card(title, wide=wide) as head:
+        if isinstance(found, str):
+            missing([found])
+        elif not found.rows:
+            ui.label(none).classes("soft")
+        else:
+            made = table_of(tuple(each for each in found.columns if each != "id"), found.dicts(), link)
+            if choice is not None and "acknowledged" in found.columns:
+                choice.add(head, made, found.column("id"))
+
+
 async def lists_page(
     reader: LakeReader,
     changed: Any,
@@ -170,17 +191,7 @@ async def lists_page(
         body.clear()
         with body:
             for name, rows in found.items():
-                with card(name) as head:
-                    if isinstance(rows, str):
-                        missing([rows])
-                    elif rows.rows:
-                        link = link_of_row if title == "Alerts" else None
-                        shown = tuple(each for each in rows.columns if each != "id")
-                        made = table_of(shown, rows.dicts(), link)
-                        if choice is not None and "id" in rows.columns:
-                            choice.add(head, made, rows.column("id"))
-                    else:
-                        ui.label(NO_ROWS[name]).classes("soft")
+                table_card(name, rows, NO_ROWS[name], choice, link_of_row if title == "Alerts" else None)
 
     await renew()
     changed.subscribe(renew)

@@ -19,19 +19,19 @@ from cloud.dashboard.acknowledging import Acknowledge, AlertChoice
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import (
     ChartCard,
+    Link,
     address,
     ago,
     around,
-    card,
     is_open,
     missing,
     moment,
     number,
     page,
     percent,
-    table,
     tiles,
 )
+from cloud.dashboard.lists import table_card
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
 from cloud.dashboard.timeline import EventsCard, event_marks, track_card
@@ -431,18 +431,10 @@ _TIMES: Final = {"Alerts": "raised_at", "Anomalies": "interval_start_at"}
 
 
 def _table(title: str, found: Frame | str, gateway: str, choice: AlertChoice | None) -> None:
-    at = _TIMES.get(title)
-    link = at and (lambda row: around(gateway, row["channel"], row[at]))
+    link: Link | None = None
     if title == DOCUMENTS:
         link = lambda row: address(f"/documents/{gateway}/{row['id']}")  # noqa: E731
+    elif title in _TIMES:
+        link = lambda row: around(gateway, row["channel"], row[_TIMES[title]])  # noqa: E731
     wide = title.startswith(("Calibration", "Imported", "Documents", "Alerts", "Anomalies"))
-    with card(title, wide=wide) as head:
-        if isinstance(found, str):
-            missing([found])
-        elif not found.rows:
-            ui.label(NO_ROWS[title]).classes("soft")
-        else:
-            columns = tuple(each for each in found.columns if each != "id")
-            made = table(columns, found.dicts(), link or None)
-            if choice is not None and title == "Alerts":
-                choice.add(head, made, found.column("id"))
+    table_card(title, found, NO_ROWS.get(title, ""), choice, link, wide=wide)
