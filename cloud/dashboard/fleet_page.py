@@ -260,19 +260,9 @@ def summary(fleet: Fleet) -> dict[str, str]:
     return values
 
 
-NEEDS: Final = {
-    "recovery, 24 h": "statistics of the last day: fieldgate jobs run statistics",
-    "open alerts": "table alerts: fieldgate jobs run alerts",
-    "readings lost": "table presence: fieldgate jobs run presence",
-    "statistics up to, UTC": "closed intervals: fieldgate jobs run statistics",
-}
-"""What a number of the fleet is made of, and what fills that."""
-
-
 def _tiles(fleet: Fleet) -> None:
     values = summary(fleet)
     links = {"masts": "/", "open alerts": "/alerts"}
     links |= {state: address("/", state=state) for state in fleet.counts()}
     missing(fleet.missing)
-    why = {name: f"needs {NEEDS[name]}" for name, value in values.items() if value == "–"}
-    tiles(values, why, links)
+    tiles(values, links)

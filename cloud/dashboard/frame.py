@@ -145,16 +145,13 @@ def missing(words: list[str] | tuple[str, ...]) -> None:
         ui.label(each).classes("missing").props('role="status"')
 
 
-def tiles(values: Mapping[str, str], why: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
-    """Numbers in large print, each with its name; some lead somewhere. Of one that is not there, ``why``."""
+def tiles(values: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
+    """Numbers in large print, each with its name; some lead somewhere."""
     with ui.element("div").classes("tiles"):
         for name, value in values.items():
             target = (links or {}).get(name)
             with ui.link(target=target).classes("tile") if target else ui.element("div").classes("tile"):
-                if name in why:
-                    ui.label(why[name]).classes("why")
-                else:
-                    ui.label(value).classes("big")
+                ui.label(value).classes("big")
                 ui.label(name).classes("name")
 
 

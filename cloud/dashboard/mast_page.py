@@ -35,16 +35,7 @@ from cloud.dashboard.lists import table_card
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
 from cloud.dashboard.timeline import EventsCard, event_marks, track_card
-from cloud.dashboard.views import (
-    NO_ROWS,
-    TITLES,
-    Request,
-    about_series,
-    draw,
-    draw_series,
-    open_view,
-    why_no_numbers,
-)
+from cloud.dashboard.views import NO_ROWS, TITLES, Request, about_series, draw, draw_series, open_view
 from cloud.errors import CloudError
 from cloud.kafka.topic_scan import Shown, sparkline
 from cloud.lake.events import Happenings, Track, happenings, read_track
@@ -387,18 +378,18 @@ def _sums(read: _Read) -> None:
     """The span's numbers."""
     (found,) = read.sums.dicts()
     insolation = found["insolation"]
-    named = {
-        "mean": ("mean wind", number(found["mean"], 3, "m/s")),
-        "gust": ("gust, 3 s", number(found["gust"], 3, "m/s")),
-        "highest": ("highest reading", number(found["highest"], 3, "m/s")),
-        "ti": ("turbulence > 3 m/s", percent(found["ti"])),
-        "alpha": ("mean shear α", number(found["alpha"], 3)),
-        "density": ("air density, kg/m³", number(found["density"], 4)),
-        "insolation": ("insolation, kWh/m²", "" if insolation is None else f"{insolation / 1000:.1f}"),
-        "recovery": ("recovery", percent(found["recovery"])),
-    }
-    why = {named[name][0]: words for name, words in why_no_numbers(read.view, found).items()}
-    tiles(dict(named.values()), why)
+    tiles(
+        {
+            "mean wind": number(found["mean"], 3, "m/s"),
+            "gust, 3 s": number(found["gust"], 3, "m/s"),
+            "highest reading": number(found["highest"], 3, "m/s"),
+            "turbulence > 3 m/s": percent(found["ti"]),
+            "mean shear α": number(found["alpha"], 3),
+            "air density, kg/m³": number(found["density"], 4),
+            "insolation, kWh/m²": "–" if insolation is None else f"{insolation / 1000:.1f}",
+            "recovery": percent(found["recovery"]),
+        }
+    )
     last_values = read.tables["Live"]
     if isinstance(last_values, str):
         missing([last_values])

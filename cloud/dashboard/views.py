@@ -131,42 +131,14 @@ def _mast_has_rows(view: View) -> bool:
     return bool(count)
 
 
-def why_no_numbers(view: View, found: Mapping[str, Any]) -> dict[str, str]:
-    """What each of ``summary``'s numbers that is null needs, short enough for a tile."""
-    mast, cup = view.mast, view.cup
-    heights = {each.height_m for each in mast.of("wind_speed") if each.height_m}
-    of_cup = "" if cup else "a cup: a channel of wind_speed"
-    air = [each for each in ("temperature", "pressure") if not mast.of(each)]
-    try:
-        table = "" if _mast_has_rows(view) else "table mast to have this time: fieldgate jobs run mast"
-    except Missing:
-        table = "table mast: fieldgate jobs run mast"
-    nothing = "intervals with values in this time"
-    needs = {
-        "mean": of_cup or nothing,
-        "gust": of_cup or "a sample each second, or gust in an import's mapping",
-        "highest": of_cup or "samples, or max in an import's mapping",
-        "ti": of_cup or table or "sd, and wind above 3 m/s",
-        "alpha": ("" if len(heights) > 1 else "cups at two heights: height_m") or table
-                 or "all cups above 3 m/s",
-        "density": (f"a channel of {' and '.join(air)}" if air else "") or table or nothing,
-        "insolation": ("" if mast.of("irradiance") else "a pyranometer: a channel of irradiance") or table
-                      or nothing,
-        "recovery": "a closed interval: fieldgate jobs run statistics",
-    }  # fmt: skip
-    return {name: f"needs {needs[name]}" for name, value in found.items() if value is None}
-
-
-_NO_RUNS: Final = (
-    "No run of this mast: gateways publish them, fieldgate jobs run ingest stores them; an import has none."
-)
 NO_ROWS: Final = {
     "Calibration in force": "None of this mast. Its gateway publishes its channels' records at each start; "
     "fieldgate jobs run ingest stores them.",
     "Alerts": "None of this mast so far: fieldgate jobs run alerts raises them by the rules of its --rules.",
     "Anomalies": "No interval of this mast above its threshold, and no rule broken. "
     "Scores need a model: fieldgate jobs train.",
-    "Runs": _NO_RUNS,
+    "Runs": "No run of this mast: gateways publish them, fieldgate jobs run ingest stores them; an import "
+    "has none.",
     "Losses": "None: no reading of this mast is lost or was dropped, as far as table presence has counted.",
 }
 """What a table below the charts says that has no rows."""
