@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import socket
 from asyncio import BaseTransport, open_connection, sleep, to_thread
 from collections.abc import Callable, Mapping
@@ -91,9 +92,7 @@ def as_csv(frame: Frame, name: str) -> Response:
             moment(value, "%Y-%m-%dT%H:%M:%SZ") if is_time and value is not None else no_formula(value)
             for value, is_time in zip(row, times, strict=True)
         )
-    plain = "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in name
-    )
+    plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
     return Response(
         out.getvalue(),
         media_type="text/csv",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from cloud.dashboard.frame import address, end_ms, moment, time_ms
 from cloud.errors import CloudError
 from cloud.lake.mast import DAY_MS, MOST_CHANNELS, masts, read_mast
 from cloud.lake.numbers import CHARTS, IS_COVERED, IS_VALID, View, channels_of, subject
-from cloud.lake.reader import Frame, LakeReader, Missing, Span
+from cloud.lake.reader import Frame, LakeReader, Span
 
 _LISTED: Final = 20
 

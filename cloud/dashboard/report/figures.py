@@ -272,28 +272,21 @@ def recovery(view: PeriodView, others: Collection[str] = ()) -> Frame:
 
     ``others`` are channels that were to measure and may have no row at all.
     """
-    found = view.read(
-        f"""SELECT channel, count(*) AS rows, count(*) FILTER ({IS_VALID}) AS valid,
-            sum(count)::BIGINT AS samples, sum(recovery) AS recovered, sum(n_suspect)::BIGINT AS suspect,
-            sum(n_fail)::BIGINT AS fail, sum(n_missing)::BIGINT AS missing
-        FROM statistics WHERE version > 0 GROUP BY channel"""  # noqa: S608 - texts of ours
-    ).dicts()
-    by_channel = {row["channel"]: row for row in found}
-    rows = []
-    for name in sorted({*by_channel, *others}):
-        row = by_channel.get(name) or dict.fromkeys(_COUNTED, 0)
-        rows.append(
-            (name, view.due, row["valid"], row["valid"] / view.due, row["samples"] or 0,
-             (row["recovered"] or 0.0) / view.due, row["suspect"] or 0, row["fail"] or 0,
-             row["missing"] or 0, max(0, view.due - row["rows"]))
-        )  # fmt: skip
-    return Frame(
-        ("channel", "due", "valid", "by_intervals", "samples", "by_samples", "suspect", "fail", "missing",
-         "without_row"), rows,
-    )  # fmt: skip
-
-
-_COUNTED: Final = ("rows", "valid", "samples", "recovered", "suspect", "fail", "missing")
+    return view.read(
+        f"""WITH counted AS (
+            SELECT channel, count(*) AS rows, count(*) FILTER ({IS_VALID}) AS valid, sum(count) AS samples,
+                sum(recovery) AS recovered, sum(n_suspect) AS suspect, sum(n_fail) AS fail,
+                sum(n_missing) AS missing
+            FROM statistics WHERE version > 0 GROUP BY channel
+        ), named AS (SELECT channel FROM counted UNION SELECT unnest($1::VARCHAR[]))
+        SELECT channel, {view.due} AS due, coalesce(valid, 0) AS valid,
+            coalesce(valid, 0) / due AS by_intervals,
+            coalesce(samples, 0)::BIGINT AS samples, coalesce(recovered, 0.0) / due AS by_samples,
+            coalesce(suspect, 0)::BIGINT AS suspect, coalesce(fail, 0)::BIGINT AS fail,
+            coalesce(missing, 0)::BIGINT AS missing, greatest(0, due - coalesce(rows, 0)) AS without_row
+        FROM named LEFT JOIN counted USING (channel) ORDER BY channel""",  # noqa: S608 - texts of ours
+        list(others),
+    )
 
 
 def coverage(view: PeriodView) -> Frame:

@@ -297,15 +297,9 @@ def flagged(report: Report) -> Parts:
 
 
 def _listed(head: Sequence[str], rows: Sequence[Sequence[str]], whole: Frame) -> list[ET.Element]:
-    if not rows:
-        return [tag("p", "None.")]
     left = len(whole.rows) - len(rows)
-    more = (
-        [tag("p", f"The {len(rows)} longest; {left:,} shorter ones are left out.", class_="note")]
-        if left
-        else []
-    )
-    return [table(head, rows), *more]
+    words = f"The {len(rows)} longest; {left:,} shorter ones are left out."
+    return [table(head, rows), *([tag("p", words, class_="note")] if left else [])]
 
 
 def runs(report: Report) -> Parts:
@@ -345,8 +339,6 @@ def alerts(report: Report) -> Parts:
          local(row["end_at"]) or "stands", number(row["value"]), row["detail"] or "")
         for row in figures.alerts(report.reader, report.gateway, report.period).dicts()
     ]  # fmt: skip
-    if not rows:
-        return [tag("p", "None.")]
     return [table(("rule", "*severity", "*channel", "*raised", "*cleared", "value", "*detail"), rows)]
 
 
