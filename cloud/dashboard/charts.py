@@ -218,7 +218,7 @@ def shear(frame: Frame) -> Options:
     alpha = rows[0]["shear_alpha"] if rows else None
     law, name = [], "power law"
     if alpha is not None:
-        top, name = rows[-1], f"power law, α {alpha:.3f} (mean of {rows[0]['intervals']:,} intervals)"
+        top, name = rows[-1], f"power law, α {alpha:.3f}"
         heights = [top["height_m"] * (at + 1) / 12 for at in range(15)]
         law = [[rounded(top["mean_speed"] * (z / top["height_m"]) ** alpha), rounded(z)] for z in heights]
     measured = "mean, all cups above 3 m/s"

@@ -166,10 +166,12 @@ def draw(view: View, name: str) -> dict[str, Any] | str:
         drawn = charts.DRAW[name](frame)
     span = view.span
     extent = f"{moment(span.begin_ms)} to {moment(span.end_ms)} UTC"
-    if "intervals" in frame.columns and name != "shear":
-        extent += f", {sum(frame.column('intervals')):,} intervals"
-    elif name in ("pair", "irradiance"):
+    if name in ("pair", "irradiance"):
         extent += f", {len(frame.rows):,} intervals"
+    elif "intervals" in frame.columns:
+        # Each row of the shear's has the number of all.
+        counts = frame.column("intervals")[: 1 if name == "shear" else None]
+        extent += f", {sum(counts):,} intervals"
     return described(drawn, f"{span.gateway}: {TITLES[name]}", subject(view, name), extent)
 
 

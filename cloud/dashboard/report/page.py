@@ -12,13 +12,14 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Any, Final
 
+from cloud.dashboard import charts
 from cloud.dashboard.report import drawings, figures
 from cloud.dashboard.report.figures import HALF_A_DAY_MS, Period, PeriodView
 from cloud.dashboard.report.markup import document, number, percent, table, tag, tiles
 from cloud.errors import CloudError
 from cloud.lake.health import read_trends
 from cloud.lake.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site
-from cloud.lake.numbers import distribution, insolation, shear, summary, turbulence
+from cloud.lake.numbers import distribution, insolation, shear, summary, turbulence, wind_rose
 from cloud.lake.reader import Frame, LakeReader, Missing, Span
 from cloud.lake.tables import WHOLE_MAST
 from cloud.wire.reading_records import QUALITIES
@@ -154,9 +155,9 @@ def wind(report: Report) -> Parts:
         tag("h3", cup.name),
         drawings.over_time(view, cup),
     ]  # fmt: skip
-    pictures = [drawings.frequencies(view)]
+    pictures = [drawings.chart(charts.distribution(distribution(view)), "Distribution of the wind speed")]
     try:
-        pictures.append(drawings.directions(view))
+        pictures.append(drawings.rose(charts.wind_rose(wind_rose(view))))
         by_sector = [
             (f"{row['sector']:.0f}°", f"{row['intervals']:,}", percent(row["share"]), number(row["mean"]),
              number(row["weibull_a_mps"]), number(row["weibull_k"], 3))
@@ -199,22 +200,23 @@ def shear_and_turbulence(report: Report) -> Parts:
     pictures, tables, notes = [], [], []
     try:
         exponent = figures.profile_exponent(view)
-        found = shear(view).dicts()
-        pictures.append(drawings.profile(view, exponent))
-        of_height = [(f"{row['height_m']:g}", row["channel"], number(row["mean_speed"])) for row in found]
+        found = shear(view)
+        pictures.append(drawings.chart(charts.shear(found), "Shear profile"))
+        rows = found.dicts()
+        of_height = [(f"{row['height_m']:g}", row["channel"], number(row["mean_speed"])) for row in rows]
         tables.append(table(("height, m", "*channel", "mean, m/s"), of_height))
         notes.append(
             f"α of the mean speeds {number(exponent, 3)}; mean of the intervals' exponents "
-            f"{number(found[0]['shear_alpha'], 3)}, of {found[0]['intervals']:,}."
+            f"{number(rows[0]['shear_alpha'], 3)}, of {rows[0]['intervals']:,}."
         )
     except Missing as error:
         notes.append(str(error))
     try:
-        found = turbulence(view).dicts()
-        pictures.append(drawings.intensity(view))
+        found = turbulence(view)
+        pictures.append(drawings.chart(charts.turbulence(found), "Turbulence intensity by speed"))
         bins = [(f"{row['speed_mps']:.0f}", percent(row["mean"]), percent(row["p90"]),
                  f"{row['intervals']:,}")
-                for row in found]  # fmt: skip
+                for row in found.dicts()]  # fmt: skip
         tables.append(table(("m/s", "TI, mean, %", "90th percentile, %", "intervals"), bins))
         notes.append("Turbulence of the highest cup, in bins of 1 m/s from three intervals on.")
     except Missing as error:
