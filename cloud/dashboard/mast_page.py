@@ -208,15 +208,8 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
         except CloudError as error:
             ui.label(request.gateway).classes("h1")
             missing([str(error)])
-            if request.begin or request.end:
-                ui.link(
-                    "the last seven days", request.address(f"/mast/{request.gateway}", from_=None, to=None)
-                )
-            if request.channel:
-                ui.link(
-                    "the mast without a chosen channel",
-                    request.address(f"/mast/{request.gateway}", channel=None),
-                )
+            if request != Request(request.gateway):
+                ui.link("the mast's last seven days", address(f"/mast/{request.gateway}"))
             # A new mast is live before it has statistics.
             new = ChannelCards((), None, str)
 
