@@ -16,8 +16,7 @@ from nicegui import ui
 from pyarrow import fs
 
 from cloud.config import CloudConfig, KafkaConfig, StoreConfig
-from cloud.dashboard.frame import is_open
-from cloud.dashboard.lists import table_card
+from cloud.dashboard.frame import is_open, table_card
 from cloud.errors import CloudError
 from cloud.kafka.topic_scan import Unread, unread
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words, is_s3

@@ -16,6 +16,7 @@ from nicegui import Client, ui
 from cloud.config import DashboardConfig
 from cloud.errors import CloudError
 from cloud.lake.mast import DAY_MS, FOREVER_MS
+from cloud.lake.reader import Frame
 
 _STYLE: Final = Path(__file__).with_name("style.css")
 _MAPS: Final = Path(__file__).with_name("maps.js")
@@ -280,6 +281,30 @@ def table(columns: tuple[str, ...], rows: list[dict[str, Any]], link: Link | Non
             '<q-td :props="props"><a :href="props.row.link">{{ props.value }}</a></q-td>',
         )
     return made.props("hide-bottom") if len(rows) <= 25 else made
+
+
+def table_card(
+    title: str,
+    found: Frame | str,
+    none: str,
+    link: Link | None = None,
+    *,
+    wide: bool = False,
+    also: Callable[[ui.element, ui.table, list[Any]], None] | None = None,
+) -> None:
+    """A card with a table's rows, or with words: why there is no table, or no row.
+
+    A column ``id`` isn't shown: ``also`` gets it, with the card's head and the table.
+    """
+    with card(title, wide=wide) as head:
+        if isinstance(found, str):
+            missing([found])
+        elif not found.rows:
+            ui.label(none).classes("soft")
+        else:
+            made = table(tuple(each for each in found.columns if each != "id"), found.dicts(), link)
+            if also is not None and "id" in found.columns:
+                also(head, made, found.column("id"))
 
 
 def _cell(name: str, value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from cloud.dashboard.acknowledging import Acknowledge, AlertChoice
-from cloud.dashboard.frame import Link, around, card, is_open, missing, page, table as table_of
+from cloud.dashboard.frame import around, is_open, page, table_card
 from cloud.errors import CloudError
 from cloud.lake.acknowledgements import open_alerts
 from cloud.lake.mast import DEVIATING
@@ -117,27 +117,6 @@ def link_of_row(row: dict[str, Any]) -> str:
     return around(row["gateway"], row["channel"], row.get("raised_at") or row["interval_start_at"])
 
 
-def table_card(
-    title: str,
-    found: Frame | str,
-    none: str,
-    choice: AlertChoice | None = None,
-    link: Link | None = None,
-    *,
-    wide: bool = False,
-) -> None:
-    """A card with a table's rows but their ``id``, or with words: why there is no table, or no row."""
-    with card(title, wide=wide) as head:
-        if isinstance(found, str):
-            missing([found])
-        elif not found.rows:
-            ui.label(none).classes("soft")
-        else:
-            made = table_of(tuple(each for each in found.columns if each != "id"), found.dicts(), link)
-            if choice is not None and "acknowledged" in found.columns:
-                choice.add(head, made, found.column("id"))
-
-
 async def lists_page(
     reader: LakeReader,
     changed: Any,
@@ -164,7 +143,8 @@ async def lists_page(
         body.clear()
         with body:
             for name, rows in found.items():
-                table_card(name, rows, NO_ROWS[name], choice, link_of_row if title == "Alerts" else None)
+                link = link_of_row if title == "Alerts" else None
+                table_card(name, rows, NO_ROWS[name], link, also=choice.add if choice is not None else None)
 
     await renew()
     changed.subscribe(renew)

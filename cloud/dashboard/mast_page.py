@@ -29,9 +29,9 @@ from cloud.dashboard.frame import (
     number,
     page,
     percent,
+    table_card,
     tiles,
 )
-from cloud.dashboard.lists import table_card
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
 from cloud.dashboard.timeline import EventsCard, event_marks, track_card
@@ -421,4 +421,5 @@ def _table(title: str, found: Frame | str, gateway: str, choice: AlertChoice | N
     elif title in _TIMES:
         link = lambda row: around(gateway, row["channel"], row[_TIMES[title]])  # noqa: E731
     wide = title.startswith(("Calibration", "Imported", "Documents", "Alerts", "Anomalies"))
-    table_card(title, found, NO_ROWS.get(title, ""), choice, link, wide=wide)
+    also = choice.add if choice is not None and title == "Alerts" else None
+    table_card(title, found, NO_ROWS.get(title, ""), link, wide=wide, also=also)
