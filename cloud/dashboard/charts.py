@@ -51,12 +51,13 @@ def legend(*names: str) -> Options:
 
 
 def described(drawn: Options, title: str, subject: str, extent: str) -> Options:
-    """With what stands above a saved picture, and begins what ECharts describes to a screen reader."""
+    """With what stands above a saved picture; a screen reader gets it too, and the names of the lines."""
     # ECharts doesn't draw a title that isn't shown; the card and the picture have it from here.
+    words = ". ".join((title, subject, extent, *drawn.get("legend", {}).get("data", ())))
     return {
         **drawn,
         "title": {"show": False, "text": title, "subtext": f"{subject}\n{extent}"},
-        "aria": {"enabled": True, "label": {"general": {"withTitle": f"{title}. {subject}. {extent}. "}}},
+        "aria": {"enabled": True, "label": {"description": f"{words}."}},
     }
 
 

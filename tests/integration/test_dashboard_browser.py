@@ -264,8 +264,7 @@ def test_each_chart_exports_what_it_shows(chromium: Chromium, url: str) -> None:
         labels
     )
     assert sum("2026-11-19 00:00 to 2026-11-21 00:00 UTC" in each for each in labels) == 11
-    # ECharts goes on with the series and their first points.
-    series = ("representing Weibull A", "representing power law, α", "representing 90th percentile")
+    series = ("measured. Weibull A", "power law, α", "90th percentile.")
     assert [sum(part in each for each in labels) for part in series] == [1] * len(series)
     assert {data[:22] for _, data in saved} == {"data:image/png;base64,"}
     looks_well(page, url)

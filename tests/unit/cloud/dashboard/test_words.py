@@ -105,6 +105,6 @@ def test_a_chart_has_its_title_its_channels_and_its_time(view: View) -> None:
         assert isinstance(drawn, dict)
         # A picture has two lines below its title; what a screen reader says begins with all three.
         subject, extent = drawn["title"]["subtext"].split("\n")
-        words = f"{drawn['title']['text']}. {subject}. {extent}. "
-        assert drawn["aria"]["label"]["general"]["withTitle"] == words
+        words = f"{drawn['title']['text']}. {subject}. {extent}."
+        assert drawn["aria"]["label"]["description"].startswith(words)
         assert words.startswith("mast-01: ")
