@@ -73,12 +73,7 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the report and prints its path. Raises CloudError."""
-    print_report(options, now_ms=time.time_ns() // 1_000_000)
-    return OK
-
-
-def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
-    """As the command does, at a moment. Raises CloudError."""
+    now_ms = time.time_ns() // 1_000_000
     [(unit, text)] = [(each, getattr(options, each)) for each in UNITS if getattr(options, each)]
     period = Period.read(text)
     if period.unit != unit:
@@ -106,3 +101,4 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     except OSError as error:
         raise CloudError(f"-o {given}: {error.strerror}") from error
     sys.stdout.write(f"{given}\n")
+    return OK
