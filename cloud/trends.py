@@ -267,14 +267,12 @@ def queries(until: date, gateway: str | None = None) -> Mapping[str, str]:
     ``statistics`` and ``channels``, for ``soiling`` ``sites`` too, for ``reports`` ``health``.
     """
     values = {
-        "{since}": f"DATE '{until - timedelta(days=HISTORY_DAYS)}'",
-        "{until}": f"DATE '{until}'",
-        "{whose}": "true" if gateway is None else "gateway = '{}'".format(gateway.replace("'", "''")),
+        "since": f"DATE '{until - timedelta(days=HISTORY_DAYS)}'",
+        "until": f"DATE '{until}'",
+        "whose": "true" if gateway is None else "gateway = '{}'".format(gateway.replace("'", "''")),
     }
     found = {name: sql if name == "reports" else _COMMON + sql for name, sql in _QUERIES.items()}
-    for mark, value in values.items():
-        found = {name: sql.replace(mark, value) for name, sql in found.items()}
-    return found
+    return {name: sql.format(**values) for name, sql in found.items()}
 
 
 _FIRST: Final = "TIMESTAMP '1970-01-01 00:00:00'"

@@ -358,7 +358,7 @@ class DashboardConfig(Table):
     ``commands``: whether masts may be commanded from the pages, by the users who may, or where there are
     none by anybody on this machine. ``live``: whether Kafka is read for live values, where it is given.
     ``proxies``: addresses and networks of what the pages are behind, whose ``X-Forwarded-For`` and ``-Proto``
-    count. ``tiles``: where browsers get the tiles of the sites' map, None for no map;
+    count. ``tiles``: where browsers get the ground of the maps, None for none;
     ``tiles_attribution``, which may have HTML, is shown with it. ``tokens`` is the file of `fieldgate token`.
     """
 

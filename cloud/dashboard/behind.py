@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from asyncio import to_thread
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,8 +15,8 @@ from deltalake.fs import DeltaStorageHandler
 from nicegui import ui
 from pyarrow import fs
 
-from cloud.config import CloudConfig, StoreConfig
-from cloud.dashboard.frame import card, is_open, missing, table
+from cloud.config import CloudConfig, KafkaConfig, StoreConfig
+from cloud.dashboard.frame import is_open, table_card
 from cloud.errors import CloudError
 from cloud.kafka.topic_scan import Unread, unread
 from cloud.lake.object_store import for_delta, for_delta_rs, in_words, is_s3
@@ -25,7 +25,6 @@ from cloud.lake.tables import LakeError, Lakes
 
 Positions = Mapping[str, Mapping[int, int]]
 """The first offset that hasn't been read, by topic and partition."""
-_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -68,19 +67,13 @@ def _names(files: fs.FileSystem, folder: str, kind: fs.FileType) -> list[str]:
 
 def _newest(files: fs.FileSystem, root: str, query: str) -> Progress | None:
     place = f"{root}{query}/v1"
-    for attempt in range(1, _ATTEMPTS + 1):
-        names = _names(files, f"{place}/commits", fs.FileType.File)
-        batches = sorted(int(name) for name in names if name.isdecimal())
-        if not batches:
-            return None
-        try:
-            with files.open_input_file(f"{place}/offsets/{batches[-1]}") as file:
-                return _parsed(query, file.read().decode())
-        except FileNotFoundError:
-            # Spark removes what is a hundred batches old: another look finds newer ones.
-            if attempt == _ATTEMPTS:
-                raise
-    raise AssertionError
+    names = _names(files, f"{place}/commits", fs.FileType.File)
+    batches = [int(name) for name in names if name.isdecimal()]
+    if not batches:
+        return None
+    # Spark removes it a hundred batches later.
+    with files.open_input_file(f"{place}/offsets/{max(batches)}") as file:
+        return _parsed(query, file.read().decode())
 
 
 def _parsed(query: str, text: str) -> Progress:
@@ -98,19 +91,17 @@ def _parsed(query: str, text: str) -> Progress:
 
 EVERY_S: Final = 10.0
 """How often it is looked at, while anybody has the page open."""
-TITLE: Final = "Behind Kafka"
 _COLUMNS: Final = ("job", "records_behind", "oldest_s", "last_batch_at", "note")
-
-Readers = Callable[[Sequence[Progress]], dict[str, Unread]]
-"""What each query hasn't read, by its name; raises CloudError."""
 
 
 class Behind:
-    """What the jobs have still to read. Any thread may ask; one at a time looks."""
+    """What the jobs have still to read. Any thread may ask; one at a time looks.
 
-    def __init__(self, checkpoints: str, store: StoreConfig | None, ask_kafka: Readers | str) -> None:
-        self._checkpoints, self._store = checkpoints, store
-        self._ask_kafka = ask_kafka
+    ``kafka`` is where they read it, or why it isn't asked.
+    """
+
+    def __init__(self, checkpoints: str, store: StoreConfig | None, kafka: KafkaConfig | str) -> None:
+        self._checkpoints, self._store, self._kafka = checkpoints, store, kafka
         self._lock = threading.Lock()
         self._seen: Frame | str = ""
         self._seen_s: float | None = None
@@ -128,11 +119,12 @@ class Behind:
             return self._seen
 
     def _look(self) -> Frame | str:
-        if isinstance(self._ask_kafka, str):
-            return self._ask_kafka
+        if isinstance(self._kafka, str):
+            return self._kafka
         # The checkpoints first: what is read meanwhile is then behind, never ahead.
         queries = read_progress(self._checkpoints, self._store)
-        answers = self._ask_kafka([each for each in queries if each.positions is not None])
+        positions = {each.query: each.positions for each in queries if each.positions is not None}
+        answers = unread(self._kafka.servers, self._kafka.properties(), positions)
         return Frame(_COLUMNS, [_row(each, answers.get(each.query)) for each in queries])
 
 
@@ -154,18 +146,12 @@ def behind_of(config: CloudConfig, lakes: Lakes, checkpoints: str | None) -> Beh
         return Behind(place, store, "No Kafka is given: --bootstrap-servers, or [kafka] in cloud.toml.")
     if not config.dashboard.live:
         return Behind(place, store, "Kafka is left alone: live = false in [dashboard].")
-
-    def ask(queries: Sequence[Progress]) -> dict[str, Unread]:
-        positions = {each.query: each.positions for each in queries if each.positions is not None}
-        return unread(config.kafka.servers, config.kafka.properties(), positions)
-
-    return Behind(place, store, ask)
+    return Behind(place, store, config.kafka)
 
 
 async def behind_card(behind: Behind, looked: Any) -> None:
     """Builds the card, and renews it after each look."""
-    with card(TITLE):
-        body = ui.element("div")
+    body = ui.element("div")
 
     async def renew() -> None:
         found = await to_thread(behind.read)
@@ -173,10 +159,7 @@ async def behind_card(behind: Behind, looked: Any) -> None:
             return
         body.clear()
         with body:
-            if isinstance(found, str):
-                missing([found])
-            else:
-                table(found.columns, found.dicts())
+            table_card("Behind Kafka", found, "No query has ended a batch yet.")
 
     await renew()
     looked.subscribe(renew)

@@ -50,14 +50,14 @@ def legend(*names: str) -> Options:
     }  # fmt: skip
 
 
-def described(drawn: Options, title: str, subject: str, extent: str, figures: str) -> Options:
-    """With what a screen reader says of it, main figures too, and what a saved picture has above it."""
-    words = {"enabled": True, "label": {"description": f"{title}. {subject}. {extent}. {figures}."}}
+def described(drawn: Options, title: str, subject: str, extent: str) -> Options:
+    """With what stands above a saved picture; a screen reader gets it too, and the names of the lines."""
     # ECharts doesn't draw a title that isn't shown; the card and the picture have it from here.
+    words = ". ".join((title, subject, extent, *drawn.get("legend", {}).get("data", ())))
     return {
         **drawn,
         "title": {"show": False, "text": title, "subtext": f"{subject}\n{extent}"},
-        "aria": words,
+        "aria": {"enabled": True, "label": {"description": f"{words}."}},
     }
 
 
@@ -87,8 +87,36 @@ def heat(columns: list[str], lines: list[str], cells: list[Any], colours: Option
     }  # fmt: skip
 
 
-_SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
+def line(name: str, data: list[Any], colour: str, **more: Any) -> Options:
+    """A line without dots."""
+    return {
+        "type": "line", "name": name, "data": data, "showSymbol": False, "itemStyle": {"color": colour},
+        "lineStyle": {"color": colour, "width": 2}, **more,
+    }  # fmt: skip
 
+
+def bars(name: str, data: list[Any], colour: str, **more: Any) -> Options:
+    """Bars that nearly touch."""
+    style = {"color": colour, "opacity": 0.75}
+    return {"type": "bar", "name": name, "data": data, "itemStyle": style, "barCategoryGap": "10%", **more}
+
+
+def dots(name: str, data: list[Any], size: int, **more: Any) -> Options:
+    """Points that nothing joins."""
+    return {
+        "type": "scatter", "name": name, "data": data, "symbolSize": size,
+        "itemStyle": {"color": BLUE}, **more,
+    }  # fmt: skip
+
+
+def points(rows: Sequence[Mapping[str, Any]], x: str, y: str, scale: float = 1.0) -> list[Any]:
+    """Two columns as points; where the second is null there is none."""
+    return [[rounded(row[x]), None if row[y] is None else rounded(scale * row[y])] for row in rows]
+
+
+_EACH: Final = {"trigger": "item", "confine": True}
+"""A tooltip of the point under the pointer, not of all at its place."""
+_SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
 _MOST_DAYS: Final = 31
 """Lines of days that a reader can still distinguish, and that a browser draws at once."""
 
@@ -123,21 +151,14 @@ def wind_rose(frame: Frame) -> Options:
 
 def distribution(frame: Frame) -> Options:
     """Bars of what was measured, a line of the Weibull distribution."""
-    bars = [[row["from_mps"] + 0.5, rounded(100 * row["share"])] for row in frame.dicts()]
-    line = [[row["from_mps"] + 0.5, rounded(100 * row["weibull_share"])] for row in frame.dicts()]
-    row = frame.dicts()[0] if frame.rows else {}
-    name = (
-        f"Weibull A {row['weibull_a_mps']:.2f} m/s, k {row['weibull_k']:.2f}"
-        if row.get("weibull_k")
-        else "Weibull: none"
-    )
-    drawn: list[Options] = [
-        {"type": "bar", "name": "measured", "data": bars, "itemStyle": {"color": BLUE, "opacity": 0.75},
-         "barCategoryGap": "8%"},
-        {"type": "line", "name": name, "data": line, "smooth": True, "showSymbol": False,
-         "lineStyle": {"color": ORANGE, "width": 2},
-         "itemStyle": {"color": ORANGE}},
-    ]  # fmt: skip
+    rows = [row | {"middle": row["from_mps"] + 0.5} for row in frame.dicts()]
+    name = "Weibull: none"
+    if rows and rows[0]["weibull_k"]:
+        name = f"Weibull A {rows[0]['weibull_a_mps']:.2f} m/s, k {rows[0]['weibull_k']:.2f}"
+    drawn = [
+        bars("measured", points(rows, "middle", "share", 100), BLUE),
+        line(name, points(rows, "middle", "weibull_share", 100), ORANGE, smooth=True),
+    ]
     return plain(axis("m/s", min=0), axis("% of intervals", min=0), drawn, legend=legend("measured", name))
 
 
@@ -153,31 +174,18 @@ def diurnal(frame: Frame, unit: str, *, is_direction: bool) -> Options:
             {"min": min(means, default=0), "max": max(means, default=1), "inRange": {"color": ["#1f4e9c",
              "#4a90d9", "#f2e9c9", "#e0622f"]}},
         )  # fmt: skip
-    palette = (BLUE, ORANGE)
     drawn: list[Options] = []
-    for month, colour in zip(months, palette, strict=False):
+    for month, colour in zip(months, (BLUE, ORANGE), strict=False):
         of = [row for row in rows if row["month"] == month]
-        hidden = {
-            "type": "line",
-            "stack": month,
-            "showSymbol": False,
-            "silent": True,
-            "lineStyle": {"opacity": 0},
-            "tooltip": {"show": False},
-        }
         if not is_direction:
-            drawn += [
-                {**hidden, "name": f"10 % {month}", "data": [[row["hour"],
-                 rounded(row["p10"])] for row in of]},
-                {**hidden, "name": f"band {month}", "data": [[row["hour"],
-                 rounded(row["p90"] - row["p10"])] for row in of],
-                 "areaStyle": {"color": colour, "opacity": 0.13}},
-            ]  # fmt: skip
-        drawn.append({"type": "line", "name": month, "data": [[row["hour"],
-         rounded(row["mean"])] for row in of],
-                      "showSymbol": is_direction, "lineStyle": {"color": colour,
-                       "width": 0 if is_direction else 2},
-                      "itemStyle": {"color": colour}})  # fmt: skip
+            band = [[row["hour"], rounded(row["p90"] - row["p10"])] for row in of]
+            hidden = {"stack": month, "silent": True, "lineStyle": {"opacity": 0}, "tooltip": {"show": False}}
+            shade = {"areaStyle": {"color": colour, "opacity": 0.13}}
+            drawn.append(line(f"10 % {month}", points(of, "hour", "p10"), colour, **hidden))
+            drawn.append(line(f"band {month}", band, colour, **hidden, **shade))
+        # Directions are dots: a line from 359 to 1° would cross the whole chart.
+        as_dots = {"showSymbol": True, "lineStyle": {"width": 0}} if is_direction else {}
+        drawn.append(line(month, points(of, "hour", "mean"), colour, **as_dots))
     return plain(
         axis("hour of the site's day", min=0, max=23), axis(unit, nameGap=38), drawn, legend=legend(*months)
     )
@@ -208,65 +216,44 @@ def recovery(frame: Frame) -> Options:
 def shear(frame: Frame) -> Options:
     """Speed over height: what was measured, and the power law of the mean exponent through the highest."""
     rows = [row for row in frame.dicts() if row["mean_speed"] is not None]
-    points = [[rounded(row["mean_speed"]), row["height_m"]] for row in rows]
     alpha = rows[0]["shear_alpha"] if rows else None
-    law: list[Any] = []
+    law, name = [], "power law"
     if alpha is not None:
-        top = rows[-1]
+        top, name = rows[-1], f"power law, α {alpha:.3f}"
         heights = [top["height_m"] * (at + 1) / 12 for at in range(15)]
         law = [[rounded(top["mean_speed"] * (z / top["height_m"]) ** alpha), rounded(z)] for z in heights]
-    name = (
-        "power law"
-        if alpha is None
-        else f"power law, α {alpha:.3f} (mean of {rows[0]['intervals']:,} intervals)"
-    )
-    drawn: list[Options] = [
-        {"type": "line", "name": name, "data": law, "showSymbol": False, "smooth": True,
-         "lineStyle": {"color": ORANGE, "width": 2}, "itemStyle": {"color": ORANGE}},
-        {"type": "scatter", "name": "mean, all cups above 3 m/s", "data": points, "symbolSize": 11,
-         "itemStyle": {"color": BLUE}},
-    ]  # fmt: skip
-    return plain(axis("m/s"), axis("m above ground", min=0, nameGap=38), drawn,
-                  legend=legend(name, "mean, all cups above 3 m/s"), tooltip={"trigger": "item",
-                   "confine": True})  # fmt: skip
+    measured = "mean, all cups above 3 m/s"
+    drawn = [line(name, law, ORANGE, smooth=True), dots(measured, points(rows, "mean_speed", "height_m"), 11)]
+    y = axis("m above ground", min=0, nameGap=38)
+    return plain(axis("m/s"), y, drawn, legend=legend(name, measured), tooltip=_EACH)
 
 
 def turbulence(frame: Frame) -> Options:
     """Intensity by speed beside the curves of IEC 61400-1's normal turbulence model."""
     rows = frame.dicts()
     speeds = [at / 2 for at in range(7, 2 * max((int(row["speed_mps"]) for row in rows), default=15) + 5)]
-    drawn: list[Options] = [
-        {"type": "line", "name": f"IEC {name}", "data": [[v,
-         rounded(100 * iec_turbulence(at_15, v))] for v in speeds],
-         "showSymbol": False, "lineStyle": {"color": INK, "width": 1, "type": kind},
-          "itemStyle": {"color": INK}}
+    drawn = [
+        line(f"IEC {name}", [[v, rounded(100 * iec_turbulence(at_15, v))] for v in speeds], INK,
+             lineStyle={"color": INK, "width": 1, "type": kind})
         for (name, at_15), kind in zip(IEC_CLASSES, ("solid", "dashed", "dotted"), strict=True)
     ]  # fmt: skip
     for name, column, colour in (("mean", "mean", BLUE), ("90th percentile", "p90", ORANGE)):
-        drawn.append({"type": "line", "name": name, "data": [[row["speed_mps"],
-         rounded(100 * row[column])] for row in rows],
-                      "symbolSize": 6, "lineStyle": {"color": colour, "width": 2},
-                       "itemStyle": {"color": colour}})  # fmt: skip
-    return plain(axis("m/s", min=3), axis("turbulence intensity, %", min=0, nameGap=38), drawn,
-                  legend=legend(*(each["name"] for each in drawn)))  # fmt: skip
+        share = points(rows, "speed_mps", column, 100)
+        drawn.append(line(name, share, colour, showSymbol=True, symbolSize=6))
+    y = axis("turbulence intensity, %", min=0, nameGap=38)
+    return plain(axis("m/s", min=3), y, drawn, legend=legend(*(each["name"] for each in drawn)))
 
 
 def pair(frame: Frame) -> Options:
     """Twins against each other, with the line on which they agree."""
-    points = [[rounded(row[1]), rounded(row[2])] for row in frame.rows]
-    most = max((float(row[at]) for row in frame.rows for at in (1, 2)), default=1.0)
-    drawn: list[Options] = [
-        {"type": "scatter", "name": "intervals", "data": points, "symbolSize": 4,
-         "itemStyle": {"color": BLUE, "opacity": 0.45}, "large": True},
-        {"type": "line", "name": "equal", "data": [[0, 0], [most, most]], "showSymbol": False,
-         "lineStyle": {"color": INK, "type": "dashed", "width": 1}},
+    rows = frame.dicts()
+    most = max((float(row[at]) for row in rows for at in ("cup", "twin")), default=1.0)
+    drawn = [
+        dots("intervals", points(rows, "cup", "twin"), 4, large=True,
+             itemStyle={"color": BLUE, "opacity": 0.45}),
+        line("equal", [[0, 0], [most, most]], INK, lineStyle={"color": INK, "type": "dashed", "width": 1}),
     ]  # fmt: skip
-    return plain(
-        axis("channel", min=0),
-        axis("its twin", min=0, nameGap=38),
-        drawn,
-        tooltip={"trigger": "item", "confine": True},
-    )
+    return plain(axis("channel", min=0), axis("its twin", min=0, nameGap=38), drawn, tooltip=_EACH)
 
 
 def shadow(frame: Frame) -> Options:
@@ -276,15 +263,7 @@ def shadow(frame: Frame) -> Options:
          "itemStyle": {"color": QUALITY["fail"] if row["shadowed"] else BLUE}}
         for row in frame.dicts() if row["relative"] is not None
     ]  # fmt: skip
-    drawn: list[Options] = [
-        {
-            "type": "line",
-            "name": "ratio to the median",
-            "data": data,
-            "symbolSize": 6,
-            "lineStyle": {"color": BLUE, "width": 1},
-        }
-    ]
+    drawn = [line("ratio to the median", data, BLUE, showSymbol=True, symbolSize=6)]
     return plain(axis("direction, °", min=0, max=360, interval=90), axis("channel / twin", nameGap=40), drawn)
 
 
@@ -293,45 +272,25 @@ def irradiance(frame: Frame) -> Options:
     rows = frame.dicts()
     days: dict[str, list[Any]] = {}
     for row in rows:
-        days.setdefault(row["day"], []).append([rounded(row["hour"]), rounded(row["value"])])
+        days.setdefault(row["day"], []).append(row)
     shown = sorted(days)[-_MOST_DAYS:]
     name = "each day" if len(shown) == len(days) else f"each of the last {_MOST_DAYS} days"
-    thin: Options = {
-        "type": "line", "name": name, "showSymbol": False, "silent": True, "tooltip": {"show": False},
-        "lineStyle": {"color": INK, "width": 1, "opacity": 0.3}, "itemStyle": {"color": INK},
-    }  # fmt: skip
-    by_hour = sorted({row["hour"]: row for row in rows}.items())
-    drawn: list[Options] = [
-        *({**thin, "data": days[day]} for day in shown),
-        *({"type": "line", "name": name, "showSymbol": False, "lineStyle": {"color": colour, "width": 2},
-         "itemStyle": {"color": colour},
-         "data": [[rounded(hour), rounded(row[column])] for hour, row in by_hour], **more}
-        for name, column, colour, more in (
-            ("highest", "highest", ORANGE, {}), ("mean", "mean", "#e6b02e", {"areaStyle": {"opacity": 0.25}}),
-        )),
-    ]  # fmt: skip
-    return plain(
-        axis("hour of the site's day", min=0, max=24, interval=3),
-        axis("W/m²", nameGap=42),
-        drawn,
-        legend=legend("highest", "mean", name),
-    )
+    pale = {"color": INK, "width": 1, "opacity": 0.3}
+    thin = {"silent": True, "tooltip": {"show": False}, "lineStyle": pale}
+    by_hour = [row for _, row in sorted({row["hour"]: row for row in rows}.items())]
+    drawn = [line(name, points(days[day], "hour", "value"), INK, **thin) for day in shown]
+    drawn.append(line("highest", points(by_hour, "hour", "highest"), ORANGE))
+    area = {"opacity": 0.25}
+    drawn.append(line("mean", points(by_hour, "hour", "mean"), QUALITY["suspect"], areaStyle=area))
+    x = axis("hour of the site's day", min=0, max=24, interval=3)
+    return plain(x, axis("W/m²", nameGap=42), drawn, legend=legend("highest", "mean", name))
 
 
 def insolation(frame: Frame) -> Options:
     """A bar for each of the site's days."""
-    data = [rounded(None if value is None else value / 1000) for value in frame.column("insolation_wh_m2")]
     days = {**axis("day", "category", data=[day[5:] for day in frame.column("day")]), "scale": False}
-    drawn: list[Options] = [
-        {
-            "type": "bar",
-            "name": "insolation",
-            "data": data,
-            "itemStyle": {"color": "#e6b02e"},
-            "barCategoryGap": "15%",
-        }
-    ]
-    return plain(days, axis("kWh/m²", min=0, nameGap=34), drawn)
+    data = [rounded(value / 1000) for value in frame.column("insolation_wh_m2")]
+    return plain(days, axis("kWh/m²", min=0, nameGap=34), [bars("insolation", data, QUALITY["suspect"])])
 
 
 def rain(frame: Frame) -> Options:
@@ -346,28 +305,8 @@ def rain(frame: Frame) -> Options:
          "itemStyle": {"color": BLUE, "opacity": 1.0 if row["intervals"] == row["due"] else 0.45}}
         for row in rows
     ]  # fmt: skip
-    drawn: list[Options] = [{"type": "bar", "name": "rain", "data": data, "barCategoryGap": "15%"}]
     x = {**axis("hour" if is_hourly else "day", "category", data=names), "scale": False}
-    return plain(x, axis("mm", min=0, nameGap=34), drawn)
-
-
-def sites(masts: list[dict[str, Any]]) -> Options:
-    """Where the masts stand: longitude and latitude, by state."""
-    drawn: list[Options] = [
-        {"type": "scatter", "name": state, "symbolSize": 13, "itemStyle": {"color": colour,
-         "borderColor": "#fff", "borderWidth": 1},
-         "data": [{"value": [mast["longitude"], mast["latitude"]], "name": mast["gateway"]} for mast in masts
-                  if mast["state"] == state and None not in (mast["latitude"], mast["longitude"])]}
-        for state, colour in STATES.items()
-    ]  # fmt: skip
-    named = {"show": len(masts) <= 40, "formatter": "{b}", "position": "right", "color": INK, "fontSize": 11}
-    for each in drawn:
-        each["label"], each["labelLayout"] = named, {"hideOverlap": True}
-    degree: Options = {"axisLabel": {"color": INK, "formatter": "{value}°"}}
-    return plain(axis("longitude", nameGap=26, **degree), axis("latitude", nameGap=40, **degree), drawn,
-                  tooltip={"trigger": "item", "confine": True, "formatter": "{b}"},
-                   legend=legend(*(each["name"] for each in drawn if each["data"])),
-                  grid={"left": 60, "right": 44, "top": 34, "bottom": 44})  # fmt: skip
+    return plain(x, axis("mm", min=0, nameGap=34), [bars("rain", data, BLUE)])
 
 
 DRAW: Final[dict[str, Callable[[Frame], Options]]] = {
@@ -438,21 +377,15 @@ def series(
     ``bands`` are those of ``marked``, ``events`` points with a name, in the order of time or not.
     """
     low, band, value, suspect, fail, *shares = series_data(frame)
-    line: Options = {"type": "line", "showSymbol": False, "connectNulls": False}
-    hidden = {
-        **line,
-        "stack": "band",
-        "silent": True,
-        "lineStyle": {"opacity": 0},
-        "tooltip": {"show": False},
-    }
+    hidden = {"stack": "band", "silent": True, "lineStyle": {"opacity": 0}, "tooltip": {"show": False}}
+    shade = {"areaStyle": {"color": BLUE, "opacity": 0.16}}
+    # Directions are dots: a line from 359 to 1° would cross the whole chart.
+    as_dots = {"showSymbol": True, "symbol": "circle", "symbolSize": 3} if is_direction else {}
+    width = {"color": BLUE, "width": 0 if is_direction else 1.5}
     drawn: list[Options] = [
-        {**hidden, "name": "lowest", "data": low},
-        {**hidden, "name": "lowest to highest", "data": band, "areaStyle": {"color": BLUE, "opacity": 0.16}},
-        # Directions are dots: a line from 359 to 1° would cross the whole chart.
-        {**line, "name": channel, "data": value, "itemStyle": {"color": BLUE}, "markArea": bands,
-         "lineStyle": {"color": BLUE, "width": 0 if is_direction else 1.5},
-         **({"showSymbol": True, "symbol": "circle", "symbolSize": 3} if is_direction else {})},
+        line("lowest", low, BLUE, **hidden),
+        line("lowest to highest", band, BLUE, **hidden, **shade),
+        line(channel, value, BLUE, connectNulls=False, markArea=bands, lineStyle=width, **as_dots),
         *(
             {"type": "scatter", "name": f"{name} mean", "data": data, "symbolSize": 5, "silent": True,
              "itemStyle": {"color": QUALITY[name]}, "tooltip": {"show": False}, "z": 5}

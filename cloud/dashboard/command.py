@@ -18,7 +18,6 @@ from cloud.config import CloudConfig, DashboardConfig
 from cloud.dashboard.login import LONGEST, SHORTEST, hashed
 from cloud.errors import CloudError
 from cloud.lake.query import config_for, lakes_of
-from cloud.values import tiles_url
 from cloud.wire.avro_readings import NO_SCHEMAS
 
 if TYPE_CHECKING:
@@ -45,10 +44,6 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument(
         "--checkpoints", metavar="URI", help="the jobs' (default: that of --cloud, or LAKE-checkpoints)"
     )
-    arguments.add_argument(
-        "--tiles", metavar="URL", help="the sites on a map, its tiles from https://HOST/{z}/{x}/{y}.png"
-    )
-    arguments.add_argument("--tiles-attribution", metavar="HTML", help="whose the tiles are, in words")
     arguments.add_argument("--listen", metavar="HOST:PORT", help=f"default {_LISTEN}")
     arguments.add_argument(
         "--hash-password",
@@ -109,7 +104,6 @@ def run(options: argparse.Namespace) -> int:
     if options.bootstrap_servers:
         kafka = config.kafka.model_copy(update={"servers": options.bootstrap_servers})
         config = config.model_copy(update={"kafka": kafka})
-    config = config.model_copy(update={"dashboard": _with_tiles(config.dashboard, options)})
     lakes = lakes_of(named, config)
     audience = Audience(lakes, config.dashboard.users, _live(config))
     behind = behind_of(config, lakes, options.checkpoints)
@@ -121,17 +115,6 @@ def run(options: argparse.Namespace) -> int:
 
     serve(audience, behind, (host, port), config, ready)
     return OK
-
-
-def _with_tiles(config: DashboardConfig, options: argparse.Namespace) -> DashboardConfig:
-    """The config with what the options say of the map. Raises CloudError."""
-    given = {"tiles": options.tiles, "tiles_attribution": options.tiles_attribution}
-    if options.tiles is not None:
-        try:
-            tiles_url(options.tiles)
-        except ValueError as error:
-            raise CloudError(f"--tiles {options.tiles} {error}") from None
-    return config.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 def _live(config: CloudConfig) -> LiveReadings | None:

@@ -13,13 +13,11 @@ from typing import Any, Final
 from nicegui import ui
 
 from cloud.config import DashboardConfig
-from cloud.dashboard import charts
 from cloud.dashboard.acknowledging import Acknowledge, AcknowledgeDialog
 from cloud.dashboard.attention import CALIBRATION_DUE_DAYS, REPORT_DUE_S, AttentionCard
-from cloud.dashboard.charts import STATES, described
+from cloud.dashboard.charts import STATES
 from cloud.dashboard.fleet import Fleet, FleetReader
 from cloud.dashboard.frame import (
-    ChartCard,
     MapCard,
     address,
     ago,
@@ -32,26 +30,22 @@ from cloud.dashboard.frame import (
     percent,
     tiles,
 )
-from cloud.dashboard.views import of_sites
 
 
-def _sites_map(config: DashboardConfig) -> Callable[[list[dict[str, Any]] | str], None]:
+def _sites_map(config: DashboardConfig) -> Callable[[list[dict[str, Any]]], None]:
     """The masts on a map; what shows them."""
     sites = MapCard("Sites", config)
     with sites.head:
         ui.element("span").classes("gap")
         ui.link("CSV", "/csv/fleet").classes("export").props("download")
 
-    def show(masts: list[dict[str, Any]] | str) -> None:
-        if isinstance(masts, str):
-            sites.show("drawSites", masts)
-            return
+    def show(masts: list[dict[str, Any]]) -> None:
         drawn = [
             {"name": mast["gateway"], "state": mast["state"], "colour": STATES[mast["state"]],
              "at": [mast["latitude"], mast["longitude"]]}
             for mast in masts if None not in (mast["latitude"], mast["longitude"])
         ]  # fmt: skip
-        sites.show("drawSites", drawn)
+        sites.show("drawSites", drawn or _NO_PLACES)
 
     return show
 
@@ -105,7 +99,6 @@ _NO_MASTS: Final = (
     "No mast in the lake yet: fieldgate jobs run all fills it from what gateways publish, "
     "fieldgate import from other loggers' files."
 )
-_OPEN: Final = "(event) => { if (event.name) location = '/mast/' + encodeURIComponent(event.name); }"
 
 
 def rows(fleet: Fleet, state: str | None, now_s: float) -> list[dict[str, Any]]:
@@ -210,7 +203,7 @@ async def fleet_page(
                 )
                 find.bind_value_to(table, "filter")
                 ui.link("CSV", "/csv/fleet").classes("export").props("download")
-            show_sites = _sites() if config.tiles is None else _sites_map(config)
+            show_sites = _sites_map(config)
 
     def looked() -> None:
         """Puts into the browser's line how the list is looked at now."""
@@ -228,8 +221,7 @@ async def fleet_page(
         table.columns = columns(fleet)
         table.rows[:] = shown
         table.update()
-        placed = [mast for mast in shown if mast["latitude"] is not None]
-        show_sites(placed or _NO_PLACES)
+        show_sites(shown)
         top.clear()
         with top:
             _tiles(fleet)
@@ -252,22 +244,6 @@ async def fleet_page(
     ticks.subscribe(tick)
 
 
-def _sites() -> Callable[[list[dict[str, Any]] | str], None]:
-    """The masts by their coordinates alone; what shows them."""
-    sites = ChartCard("Sites", "/csv/fleet", tall=True)
-    # In the browser, as a link is: the server has nothing to do with it.
-    sites.chart.on("chart:click", js_handler=_OPEN)
-
-    def show(masts: list[dict[str, Any]] | str) -> None:
-        if isinstance(masts, str):
-            sites.show(masts)
-            return
-        count = f"{len(masts)} mast{'s' * (len(masts) > 1)} with coordinates"
-        sites.show(described(charts.sites(masts), "Sites", "longitude and latitude", count, of_sites(masts)))
-
-    return show
-
-
 def summary(fleet: Fleet) -> dict[str, str]:
     """The fleet in numbers, a dash for one that the lake lacks."""
     days = [mast["day"] for mast in fleet.masts if mast["day"] is not None]
@@ -284,19 +260,9 @@ def summary(fleet: Fleet) -> dict[str, str]:
     return values
 
 
-NEEDS: Final = {
-    "recovery, 24 h": "statistics of the last day: fieldgate jobs run statistics",
-    "open alerts": "table alerts: fieldgate jobs run alerts",
-    "readings lost": "table presence: fieldgate jobs run presence",
-    "statistics up to, UTC": "closed intervals: fieldgate jobs run statistics",
-}
-"""What a number of the fleet is made of, and what fills that."""
-
-
 def _tiles(fleet: Fleet) -> None:
     values = summary(fleet)
     links = {"masts": "/", "open alerts": "/alerts"}
     links |= {state: address("/", state=state) for state in fleet.counts()}
     missing(fleet.missing)
-    why = {name: f"needs {NEEDS[name]}" for name, value in values.items() if value == "–"}
-    tiles(values, why, links)
+    tiles(values, links)

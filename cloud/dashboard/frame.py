@@ -16,6 +16,7 @@ from nicegui import Client, ui
 from cloud.config import DashboardConfig
 from cloud.errors import CloudError
 from cloud.lake.mast import DAY_MS, FOREVER_MS
+from cloud.lake.reader import Frame
 
 _STYLE: Final = Path(__file__).with_name("style.css")
 _MAPS: Final = Path(__file__).with_name("maps.js")
@@ -145,16 +146,13 @@ def missing(words: list[str] | tuple[str, ...]) -> None:
         ui.label(each).classes("missing").props('role="status"')
 
 
-def tiles(values: Mapping[str, str], why: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
-    """Numbers in large print, each with its name; some lead somewhere. Of one that is not there, ``why``."""
+def tiles(values: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
+    """Numbers in large print, each with its name; some lead somewhere."""
     with ui.element("div").classes("tiles"):
         for name, value in values.items():
             target = (links or {}).get(name)
             with ui.link(target=target).classes("tile") if target else ui.element("div").classes("tile"):
-                if name in why:
-                    ui.label(why[name]).classes("why")
-                else:
-                    ui.label(value).classes("big")
+                ui.label(value).classes("big")
                 ui.label(name).classes("name")
 
 
@@ -255,9 +253,11 @@ def around(gateway: str, channel: str | None, at_ms: int) -> str:
 _MOST_ROWS: Final = 500
 
 
-def table(
-    columns: tuple[str, ...], rows: list[dict[str, Any]], link: Callable[[dict[str, Any]], str] | None = None
-) -> ui.table:
+Link = Callable[[dict[str, Any]], str]
+"""The address that a row leads to."""
+
+
+def table(columns: tuple[str, ...], rows: list[dict[str, Any]], link: Link | None = None) -> ui.table:
     """A small table: times as people read them, numbers with few digits; ``link``: where first cells lead.
 
     The browser gets all rows at once, so there is a bound.
@@ -281,6 +281,30 @@ def table(
             '<q-td :props="props"><a :href="props.row.link">{{ props.value }}</a></q-td>',
         )
     return made.props("hide-bottom") if len(rows) <= 25 else made
+
+
+def table_card(
+    title: str,
+    found: Frame | str,
+    none: str,
+    link: Link | None = None,
+    *,
+    wide: bool = False,
+    also: Callable[[ui.element, ui.table, list[Any]], None] | None = None,
+) -> None:
+    """A card with a table's rows, or with words: why there is no table, or no row.
+
+    A column ``id`` isn't shown: ``also`` gets it, with the card's head and the table.
+    """
+    with card(title, wide=wide) as head:
+        if isinstance(found, str):
+            missing([found])
+        elif not found.rows:
+            ui.label(none).classes("soft")
+        else:
+            made = table(tuple(each for each in found.columns if each != "id"), found.dicts(), link)
+            if also is not None and "id" in found.columns:
+                also(head, made, found.column("id"))
 
 
 def _cell(name: str, value: Any) -> str:

@@ -9,11 +9,11 @@ from typing import Any, Final
 from nicegui import ui
 
 from cloud.dashboard.acknowledging import Acknowledge, AlertChoice
-from cloud.dashboard.frame import around, card, is_open, missing, page, table as table_of
+from cloud.dashboard.frame import around, is_open, page, table_card
 from cloud.errors import CloudError
 from cloud.lake.acknowledgements import open_alerts
 from cloud.lake.mast import DEVIATING
-from cloud.lake.reader import Frame, LakeReader, Missing
+from cloud.lake.reader import Frame, LakeReader
 from cloud.operate.accounts import balance
 
 RUNS: Final = """SELECT gateway, run, state, epoch_ms(started) AS started_at, epoch_ms(ended) AS ended_at,
@@ -35,31 +35,6 @@ PAYLOADS: Final = """WITH newest AS (
 """The newest five of each reason; a payload that is no text in hexadecimal digits. By ``arg_max``, which
 holds five of them, not all as a window would."""
 
-_NEWEST: Final = " WHERE date >= (SELECT max(date) FROM {0}) - 1"
-_TABLES: Final = {
-    "statistics": _NEWEST, "mast": _NEWEST, "anomalies": _NEWEST, "alerts": "", "presence": "", "runs": "",
-    "channels": "", "sites": "",
-}  # fmt: skip
-"""Those whose rows say when they were written, of large ones the rows of the newest two days.
-
-Not readings: they are too many, and ``presence`` has their newest."""
-
-
-def freshness(reader: LakeReader) -> Frame:
-    """When a row of each table was written last, or what is missing. Raises Missing where all are."""
-    rows: list[tuple[str, int | None, str]] = []
-    for table, newest in _TABLES.items():
-        sql = f"SELECT epoch_ms(max(updated_at)) FROM {table}{newest.format(table)}"  # noqa: S608
-        try:
-            ((at,),) = reader.read(table, sql).rows
-            rows.append((table, at, ""))
-        except CloudError as error:
-            rows.append((table, None, str(error)))
-    if all(problem for _, _, problem in rows):
-        raise Missing(rows[0][2])
-    return Frame(("table", "written_at", "missing"), rows)
-
-
 PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]]]] = {
     "Alerts": {
         "Open alerts": open_alerts,
@@ -76,7 +51,6 @@ PAGES: Final[dict[str, dict[str, tuple[str, str] | Callable[[LakeReader], Frame]
     },
     "Pipeline": {
         "What became of all readings": balance,
-        "Tables": freshness,
         "Freshness": (
             "presence",
             """SELECT gateway, string_agg(DISTINCT state, ', ' ORDER BY state) AS state,
@@ -118,7 +92,6 @@ NO_ROWS: Final = {
     "Anomalies above their threshold": "No interval above its threshold, and no rule broken. "
     "Scores need a model: fieldgate jobs train.",
     "What became of all readings": _NO_PRESENCE,
-    "Tables": "No table yet.",
     "Freshness": _NO_PRESENCE,
     "Statistics": "No interval yet: fieldgate jobs run statistics makes them of readings.",
     "Quarantine by reason": "Empty: no record was refused.",
@@ -170,17 +143,8 @@ async def lists_page(
         body.clear()
         with body:
             for name, rows in found.items():
-                with card(name) as head:
-                    if isinstance(rows, str):
-                        missing([rows])
-                    elif rows.rows:
-                        link = link_of_row if title == "Alerts" else None
-                        shown = tuple(each for each in rows.columns if each != "id")
-                        made = table_of(shown, rows.dicts(), link)
-                        if choice is not None and "id" in rows.columns:
-                            choice.add(head, made, rows.column("id"))
-                    else:
-                        ui.label(NO_ROWS[name]).classes("soft")
+                link = link_of_row if title == "Alerts" else None
+                table_card(name, rows, NO_ROWS[name], link, also=choice.add if choice is not None else None)
 
     await renew()
     changed.subscribe(renew)

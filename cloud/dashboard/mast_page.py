@@ -1,4 +1,4 @@
-"""The page of one mast: what it measures now, a channel over time, and what its statistics say together."""
+"""The page of one mast: what it measures now, a channel over time, what happened, what its statistics say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import time
 from asyncio import to_thread
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from cloud.dashboard.acknowledging import Acknowledge, AlertChoice
 from cloud.dashboard.commands import CommandSender, command_card
 from cloud.dashboard.frame import (
     ChartCard,
+    Link,
+    MapCard,
     address,
     ago,
     around,
@@ -29,28 +31,19 @@ from cloud.dashboard.frame import (
     number,
     page,
     percent,
-    table,
+    table_card,
     tiles,
 )
 from cloud.dashboard.live import LiveReader
 from cloud.dashboard.marks import MarkBook, MarksCard, of_channel
-from cloud.dashboard.timeline import EventsCard, event_marks, track_card
-from cloud.dashboard.views import (
-    NO_ROWS,
-    TITLES,
-    Request,
-    about_series,
-    draw,
-    draw_series,
-    open_view,
-    why_no_numbers,
-)
+from cloud.dashboard.views import NO_ROWS, TITLES, Request, about_series, draw, draw_series, open_view
 from cloud.errors import CloudError
 from cloud.kafka.topic_scan import Shown, sparkline
-from cloud.lake.events import Happenings, Track, happenings, read_track
+from cloud.lake.events import MOST, Happened, Happenings, Place, Track, happenings, read_track
 from cloud.lake.mast import DAY_MS, DOCUMENTS, FOREVER_MS, MOST_CHANNELS, Channel, details
 from cloud.lake.numbers import CHARTS, View, series, summary
 from cloud.lake.reader import Frame, LakeReader
+from cloud.remedies import remedy_of
 from cloud.wire.reading_records import QUALITIES
 
 _BARS: Final = 12
@@ -124,6 +117,92 @@ class ChannelCards:
                 bars.set_text("")
                 state.set_text(word if row else _NEVER)
             state.classes(replace=f"state {word.replace(' ', '_')}")
+
+
+_LONGEST_MARK: Final = 90
+
+
+def event_marks(events: Sequence[Happened]) -> list[dict[str, Any]]:
+    """Returns events as points of the chart's strip; those that ask for something are triangles."""
+    marks = []
+    for each in events:
+        words = f"{moment(each.at_ms)} {each.kind}{': ' * bool(each.text)}{each.text}"
+        short = words if len(words) <= _LONGEST_MARK else f"{words[: _LONGEST_MARK - 1]}…"
+        mark: dict[str, Any] = {"name": short, "value": [each.at_ms, 0]}
+        marks.append(mark | ({"symbol": "triangle", "symbolSize": 11} if remedy_of(each.kind) else {}))
+    return marks
+
+
+class EventsCard:
+    """The list of what happened in the time that the charts show, and after it where that is the newest."""
+
+    def __init__(self) -> None:
+        self._shown: Happenings | None = None
+        with card("Events", wide=True):
+            self._body = ui.element("div")
+
+    def show(self, events: Happenings) -> None:
+        """Shows the newest first; the same ones stay as they are, and where they were scrolled to."""
+        if events == self._shown:
+            return
+        self._shown = events
+        self._body.clear()
+        with self._body:
+            missing(list(events.missing))
+            if not events.found:
+                ui.label("Nothing happened in this time, as far as the gateway has reported.").classes("soft")
+                return
+            # A region that is scrolled is one that keys reach.
+            with (
+                ui.element("div")
+                .props('role="list" tabindex="0" aria-label="Events"')
+                .classes("causes events")
+            ):
+                for each in events.found:
+                    self._line(each)
+            if not events.is_whole:
+                ui.label(f"The newest {MOST}; fieldgate query has all: tables events and runs.").classes(
+                    "soft"
+                )
+
+    @staticmethod
+    def _line(event: Happened) -> None:
+        remedy = remedy_of(event.kind)
+        with ui.element("div").classes("cause").props('role="listitem"'):
+            ui.label(moment(event.at_ms)).classes("soft")
+            ui.label(f"▲ {event.kind}" if remedy else event.kind)
+            with ui.element("div"):
+                ui.label(event.text)
+                if remedy:
+                    ui.label(remedy).classes("soft")
+
+
+def track_card(track: Track, config: DashboardConfig) -> None:
+    """Builds the map of a mast that was moved, with the same in words below it."""
+    moved = MapCard("Where the mast was", config, wide=True)
+    planned = [{"at": [each.latitude, each.longitude], "words": each.what} for each in track.planned]
+    line = sorted((*track.announced, *track.fixes), key=lambda each: each.at_ms)
+    dots = [
+        {"at": [each.latitude, each.longitude], "words": f"{moment(each.at_ms)} {each.what}"} for each in line
+    ]
+    moved.show("drawTrack", {"planned": planned, "track": dots})
+    with moved.below.props('role="list"'):
+        for each in track.planned:
+            _place(each, f"{each.what} from {moment(each.at_ms)}")
+        for each in track.announced:
+            _place(each, f"{moment(each.at_ms)} {each.what}")
+        for words, fix in zip(
+            ("first fix", "last fix"), (*track.fixes[:1], *track.fixes[1:][-1:]), strict=False
+        ):
+            _place(fix, f"{moment(fix.at_ms)} {words} shown, by GPS")
+
+
+def _place(place: Place, words: str) -> None:
+    position = f"{place.latitude:.5f}, {place.longitude:.5f}"
+    with ui.element("div").classes("line").props('role="listitem"'):
+        ui.label(words)
+        # A phone opens its map with this.
+        ui.link(position, f"geo:{place.latitude:.6f},{place.longitude:.6f}")
 
 
 _SPANS: Final = (
@@ -217,15 +296,8 @@ async def mast_page(sources: Sources, changed: Any, ticks: Any, request: Request
         except CloudError as error:
             ui.label(request.gateway).classes("h1")
             missing([str(error)])
-            if request.begin or request.end:
-                ui.link(
-                    "the last seven days", request.address(f"/mast/{request.gateway}", from_=None, to=None)
-                )
-            if request.channel:
-                ui.link(
-                    "the mast without a chosen channel",
-                    request.address(f"/mast/{request.gateway}", channel=None),
-                )
+            if request != Request(request.gateway):
+                ui.link("the mast's last seven days", address(f"/mast/{request.gateway}"))
             # A new mast is live before it has statistics.
             new = ChannelCards((), None, str)
 
@@ -354,7 +426,7 @@ class _Zoom:
         data[charts.VALUE]["markArea"] = self.read.bands
         data.append({"data": event_marks(self.read.events.found)})
         self._chart.chart.run_chart_method(
-            "setOption", about_series(self.read.view, frame, {"series": data}, begin, end)
+            "setOption", about_series(self.read.view, {"series": data}, begin, end)
         )
         if seen != (0.0, 100.0):
             there = self._request.address(
@@ -387,18 +459,18 @@ def _sums(read: _Read) -> None:
     """The span's numbers."""
     (found,) = read.sums.dicts()
     insolation = found["insolation"]
-    named = {
-        "mean": ("mean wind", number(found["mean"], 3, "m/s")),
-        "gust": ("gust, 3 s", number(found["gust"], 3, "m/s")),
-        "highest": ("highest reading", number(found["highest"], 3, "m/s")),
-        "ti": ("turbulence > 3 m/s", percent(found["ti"])),
-        "alpha": ("mean shear α", number(found["alpha"], 3)),
-        "density": ("air density, kg/m³", number(found["density"], 4)),
-        "insolation": ("insolation, kWh/m²", "" if insolation is None else f"{insolation / 1000:.1f}"),
-        "recovery": ("recovery", percent(found["recovery"])),
-    }
-    why = {named[name][0]: words for name, words in why_no_numbers(read.view, found).items()}
-    tiles(dict(named.values()), why)
+    tiles(
+        {
+            "mean wind": number(found["mean"], 3, "m/s"),
+            "gust, 3 s": number(found["gust"], 3, "m/s"),
+            "highest reading": number(found["highest"], 3, "m/s"),
+            "turbulence > 3 m/s": percent(found["ti"]),
+            "mean shear α": number(found["alpha"], 3),
+            "air density, kg/m³": number(found["density"], 4),
+            "insolation, kWh/m²": "–" if insolation is None else f"{insolation / 1000:.1f}",
+            "recovery": percent(found["recovery"]),
+        }
+    )
     last_values = read.tables["Live"]
     if isinstance(last_values, str):
         missing([last_values])
@@ -431,18 +503,11 @@ _TIMES: Final = {"Alerts": "raised_at", "Anomalies": "interval_start_at"}
 
 
 def _table(title: str, found: Frame | str, gateway: str, choice: AlertChoice | None) -> None:
-    at = _TIMES.get(title)
-    link = at and (lambda row: around(gateway, row["channel"], row[at]))
+    link: Link | None = None
     if title == DOCUMENTS:
         link = lambda row: address(f"/documents/{gateway}/{row['id']}")  # noqa: E731
+    elif title in _TIMES:
+        link = lambda row: around(gateway, row["channel"], row[_TIMES[title]])  # noqa: E731
     wide = title.startswith(("Calibration", "Imported", "Documents", "Alerts", "Anomalies"))
-    with card(title, wide=wide) as head:
-        if isinstance(found, str):
-            missing([found])
-        elif not found.rows:
-            ui.label(NO_ROWS[title]).classes("soft")
-        else:
-            columns = tuple(each for each in found.columns if each != "id")
-            made = table(columns, found.dicts(), link or None)
-            if choice is not None and title == "Alerts":
-                choice.add(head, made, found.column("id"))
+    also = choice.add if choice is not None and title == "Alerts" else None
+    table_card(title, found, NO_ROWS.get(title, ""), link, wide=wide, also=also)

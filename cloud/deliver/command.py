@@ -27,7 +27,6 @@ from typing import Final
 from cloud.command_line import FAILED, OK, without_logs
 from cloud.config import load
 from cloud.config.model import DeliverConfig
-from cloud.dashboard.report import figures
 from cloud.dashboard.report.command import pdf_of
 from cloud.dashboard.report.fleet import FleetReport, read_fleet, write_fleet_page
 from cloud.dashboard.report.markup import percent
@@ -143,7 +142,7 @@ class Delivery:
                     again = datetime.fromtimestamp(sent.again_s, UTC).isoformat()
                     log.warning("event=deliver.waits target=%s until=%s", self.name, again)
                     return False
-                reader = LakeReader(lakes, self.config.masts, columns=figures.HELD)
+                reader = LakeReader(lakes, self.config.masts)
                 reader.look()
                 for each in due(reader, self.config, sent, 1000 * now_s):
                     about = (self.name, each[0], str(each[1]))

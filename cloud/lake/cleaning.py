@@ -245,11 +245,7 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Does one of them. Raises CloudError."""
-    _act(options, named_lakes(options), datetime.now(UTC))
-    return OK
-
-
-def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
+    lakes, now = named_lakes(options), datetime.now(UTC)
     if options.action == "list":
         listed = marks(lakes)
         if options.mast is not None and all(mark.gateway != options.mast for mark in listed):
@@ -259,12 +255,12 @@ def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
             for at in listed if options.mast in (None, at.gateway)
         ]  # fmt: skip
         (write_csv if options.csv else write_table)(_HEAD, rows, sys.stdout)
-        return
+        return OK
     who = options.who or operator()
     if options.action == "withdraw":
         mark = withdraw(lakes, options.id, options.reason, who, now)
         sys.stdout.write(f"{mark.id} is withdrawn\n")
-        return
+        return OK
     by_prefix = options.action == "import"
     if by_prefix:
         asked = read_csv(options.file, options.mast, who, now)
@@ -289,3 +285,4 @@ def _act(options: argparse.Namespace, lakes: Lakes, now: datetime) -> None:
         sys.stdout.write(f"{mark.id} {mark.channel} {mark.begin:%Y-%m-%dT%H:%MZ}\n")
     if len(new) < len(given):
         sys.stdout.write(f"{len(given) - len(new)} were marked already\n")
+    return OK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +10,7 @@ from cloud.errors import CloudError
 from cloud.lake.acknowledgements import IS_OPEN, with_acknowledged
 from cloud.lake.reader import Frame, LakeReader
 from cloud.lake.tables import FILED
+from cloud.toml_problems import nearest
 from cloud.wire.quantities import QUANTITIES
 
 DAY_MS: Final = 86_400_000
@@ -107,7 +107,6 @@ def read_mast(
     ).dicts()
     missing: list[str] = []
     newest = newest_by("channel", rows_of(reader, "channels", _RECORD, gateway, missing), end_ms)
-    sensors = {row["sensor"]: row["channel"] for row in newest.values()}
     chosen = None
     if most is not None and len(found) > most:
         found.sort(key=lambda row: (row["channel"] != wanted, row["channel"] not in newest, -row["n"]))
@@ -117,29 +116,16 @@ def read_mast(
         )
         found = sorted(found[:most], key=lambda row: str(row["channel"]))
         chosen = tuple(row["channel"] for row in found)
+    # Either of two twins may name the other.
+    twins = {row["channel"]: f"{row['pair']}.{row['quantity']}" for row in newest.values() if row["pair"]}
+    named_by = {twin: channel for channel, twin in reversed(twins.items())}
     channels = []
     for row in found:
-        record = newest.get(row["channel"], {})
-        pair, quantity = record.get("pair"), row["quantity"]
-        twin = f"{pair}.{quantity}" if pair else None
-        # Either of two twins may name the other.
-        named_by = [
-            each["channel"]
-            for each in newest.values()
-            if each.get("pair") == record.get("sensor")
-            and each.get("pair") in sensors
-            and each["quantity"] == quantity
-        ]
-        channels.append(
-            Channel(
-                row["channel"],
-                quantity,
-                row["unit"],
-                record.get("height_m"),
-                twin or next(iter(named_by), None),
-                record.get("kind") or (QUANTITIES[quantity].kind if quantity in QUANTITIES else "linear"),
-            )
-        )
+        name, quantity = row["channel"], row["quantity"]
+        record, known = newest.get(name, {}), QUANTITIES.get(quantity)
+        kind = record.get("kind") or (known.kind if known is not None else "linear")
+        twin = twins.get(name) or named_by.get(name)
+        channels.append(Channel(name, quantity, row["unit"], record.get("height_m"), twin, kind))
     intervals = sorted({each for row in found for each in row["intervals"]})
     return Mast(
         gateway,
@@ -167,8 +153,8 @@ def check_known(reader: LakeReader, gateway: str) -> None:
     known = masts(reader)
     if gateway in known:
         return
-    near = difflib.get_close_matches(gateway, known, 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
+    near = nearest(gateway, known)
+    meant = f"; did you mean {near}?" if near else ""
     there = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
     raise CloudError(f"no mast {gateway} in the lake, which has {there or 'none yet'}{meant}")
 
@@ -230,7 +216,7 @@ def newest_by(key: str, rows: Iterable[dict[str, Any]], end_ms: int) -> dict[str
     return newest
 
 
-_RECORD: Final = ("channel", "sensor", "quantity", "height_m", "pair", "kind", "updated_at")
+_RECORD: Final = ("channel", "quantity", "height_m", "pair", "kind", "updated_at")
 _SITE: Final = ("gateway", "name", "owner", "latitude", "longitude", "elevation_m", "utc_offset_min")
 
 

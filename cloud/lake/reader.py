@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import duckdb
@@ -29,10 +28,13 @@ from cloud.wire.quantities import QUANTITIES, plausible_range
 STATISTICS: Final = (
     *("gateway", "channel", "interval_s", "interval_start", "quantity", "unit", "avg", "min", "max", "sd"),
     *("gust", "count", "expected", "recovery", "n_good", "n_not_evaluated", "n_suspect", "n_fail"),
-    *("version", "sum"),
+    *("version", "sum", "max_time", "gust_time", "n_missing"),
 )
-"""The columns that charts are made of."""
-MAST: Final = ("interval_start", "turbulence_intensity", "shear_alpha", "insolation", "air_density")
+MAST: Final = (
+    *("interval_start", "turbulence_intensity", "shear_alpha", "insolation", "air_density"),
+    *("wind_power_density", "pair_difference"),
+)
+"""The columns that charts and reports are made of."""
 STEEPEST: Final = 10.0
 FIGURES: Final = ("avg", "min", "max", "sd", "gust", "sum")
 _MOST_OF_MAST: Final = dict.fromkeys(("insolation", "air_density"), 1e6) | {"shear_alpha": STEEPEST}
@@ -96,19 +98,12 @@ ALL: Final = ("*",)
 class LakeReader:
     """The lake as it is now: a table is opened again once it has a new version, and no other.
 
-    It has the rows of ``gateways`` alone, names that may have ``*``. ``columns`` are those that slices hold.
+    It has the rows of ``gateways`` alone, names that may have ``*``.
     """
 
-    def __init__(
-        self,
-        lakes: Lakes,
-        gateways: Sequence[str] = ALL,
-        *,
-        columns: Mapping[str, Sequence[str]] = MappingProxyType({"statistics": STATISTICS, "mast": MAST}),
-    ) -> None:
+    def __init__(self, lakes: Lakes, gateways: Sequence[str] = ALL) -> None:
         self.lakes = lakes
         self.gateways = gateways
-        self._columns = columns
         self._lock = threading.Lock()
         self._tables: dict[str, tuple[int, duckdb.DuckDBPyConnection]] = {}
         self._logs: dict[str, DeltaTable] = {}
@@ -161,11 +156,11 @@ class LakeReader:
         version = (self.version("statistics"), self.version("mast"), self.version("cleaning"))
         held = self._slices.get(span)
         if held is None or held[0] != version:
-            rows = self._take("statistics", span)
+            rows = self._take("statistics", STATISTICS, span)
             of_mast: Any = None
             no_mast: CloudError = missing("mast")
             try:
-                of_mast = self._take("mast", span)
+                of_mast = self._take("mast", MAST, span)
             except CloudError as error:
                 no_mast = error
             log = None
@@ -185,8 +180,8 @@ class LakeReader:
                 self._slices.popitem(last=False)
         return held[1]
 
-    def _take(self, table: str, span: Span) -> Any:
-        return self._ask(table, lambda lake: take(lake, table, self._columns[table], span))
+    def _take(self, table: str, wanted: Sequence[str], span: Span) -> Any:
+        return self._ask(table, lambda lake: take(lake, table, wanted, span))
 
     def _ask(self, table: str, question: Callable[[duckdb.DuckDBPyConnection], _Answer]) -> _Answer:
         """Once more from a table opened anew: compaction takes files away that the log had named."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cloud.command_line import OK
-from cloud.dashboard.report.figures import HELD, Period
+from cloud.dashboard.report.figures import Period
 from cloud.dashboard.report.fleet import read_fleet, write_fleet_page
 from cloud.dashboard.report.page import read_report, write_page
 from cloud.errors import CloudError
@@ -73,12 +73,7 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the report and prints its path. Raises CloudError."""
-    print_report(options, now_ms=time.time_ns() // 1_000_000)
-    return OK
-
-
-def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
-    """As the command does, at a moment. Raises CloudError."""
+    now_ms = time.time_ns() // 1_000_000
     [(unit, text)] = [(each, getattr(options, each)) for each in UNITS if getattr(options, each)]
     period = Period.read(text)
     if period.unit != unit:
@@ -91,7 +86,7 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     if given.suffix.lower() == ".pdf":
         # At once, not after the sums.
         require()
-    reader = LakeReader(named_lakes(options), columns=HELD)
+    reader = LakeReader(named_lakes(options))
     reader.look()
     if options.mast is None:
         fleet = read_fleet(reader, period, now_ms=now_ms)
@@ -106,3 +101,4 @@ def print_report(options: argparse.Namespace, *, now_ms: int) -> None:
     except OSError as error:
         raise CloudError(f"-o {given}: {error.strerror}") from error
     sys.stdout.write(f"{given}\n")
+    return OK

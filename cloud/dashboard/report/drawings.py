@@ -14,23 +14,15 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from cloud.dashboard.charts import Options
 from cloud.dashboard.report.figures import Period, PeriodView, coverage
-from cloud.dashboard.report.markup import number, tag
+from cloud.dashboard.report.markup import tag
 from cloud.lake.mast import DAY_MS, Channel
-from cloud.lake.numbers import (
-    IEC_CLASSES,
-    distribution,
-    iec_turbulence,
-    insolation,
-    series,
-    shear,
-    turbulence,
-    wind_rose,
-)
+from cloud.lake.numbers import insolation, series
 
 _INK, _GRID, _BLUE, _ORANGE = "#4a5560", "#dfe4e8", "#2f7ed8", "#d8701f"
 _COLOURS: Final = (_BLUE, _ORANGE, "#35a06b", "#8a63b8", "#b08900", "#d9534f")
-_SPEEDS: Final = ("#b9d7f3", "#7fb5e8", "#4a90d9", "#2f6cb3", "#f2b134", "#e0622f")
+_DASHES: Final = {"solid": "-", "dashed": "--", "dotted": ":"}
 _RECOVERY: Final = (
     (0.0, _GRID, "none"), (1e-12, "#d9534f", "< 50 %"), (0.5, "#e6b02e", "50–90 %"),
     (0.9, "#a3cf62", "90–98 %"), (0.98, "#35a06b", "≥ 98 %"),
@@ -48,7 +40,7 @@ _LOOKS: Final[dict[Any, Any]] = {
 def over_time(view: PeriodView, channel: Channel) -> ET.Element:
     """A channel over the period's days: mean, and the band from the lowest to the highest reading."""
     period = view.period
-    rows = series(view.view, channel.name, period.begin_ms, period.end_ms, _POINTS).dicts()
+    rows = series(view, channel.name, period.begin_ms, period.end_ms, _POINTS).dicts()
     days = [1 + (row["time"] - period.begin_ms) / DAY_MS for row in rows]
     low, high, mean = (_floats(row[name] for row in rows) for name in ("low", "high", "value"))
     figure, axes = _axes("", channel.unit, _WIDE)
@@ -58,25 +50,28 @@ def over_time(view: PeriodView, channel: Channel) -> ET.Element:
     return _picture(figure, f"{channel.name} over the period")
 
 
-def frequencies(view: PeriodView) -> ET.Element:
-    """The distribution of the speed, and Weibull's."""
-    rows = distribution(view.view).dicts()
-    middles = [row["from_mps"] + 0.5 for row in rows]
-    figure, axes = _axes("wind speed, m/s", "% of intervals")
-    axes.bar(middles, [100 * row["share"] for row in rows], 0.9, color=_BLUE, alpha=0.8, label="measured")
-    first = rows[0] if rows else {}
-    if first.get("weibull_k"):
-        name = f"Weibull, A {number(first['weibull_a_mps'])} m/s, k {number(first['weibull_k'])}"
-        axes.plot(middles, [100 * row["weibull_share"] for row in rows], color=_ORANGE, label=name)
-    return _picture(figure, "Distribution of the wind speed")
+def chart(options: Options, label: str) -> ET.Element:
+    """A chart of the pages, lines, bars and dots over one pair of axes, by its options for ECharts."""
+    x, y = options["xAxis"], options["yAxis"]
+    figure, axes = _axes(x["name"], y["name"])
+    for each in options["series"]:
+        name, colour = each["name"], each["itemStyle"]["color"]
+        places, values = (_floats(point[at] for point in each["data"]) for at in (0, 1))
+        if each["type"] == "bar":
+            axes.bar(places, values, 0.9, color=colour, alpha=0.8, label=name)
+        elif each["type"] == "scatter":
+            axes.plot(places, values, "o", color=colour, label=name)
+        else:
+            style, dot = each["lineStyle"], "o" if each["showSymbol"] else ""
+            dash = dot + _DASHES[style.get("type", "solid")]
+            width = 0.8 * style["width"]
+            axes.plot(places, values, dash, color=colour, linewidth=width, markersize=3, label=name)
+    axes.set(xlim=(x.get("min"), None), ylim=(y.get("min"), None))
+    return _picture(figure, label)
 
 
-def directions(view: PeriodView) -> ET.Element:
-    """The wind rose: for each of 16 sectors its share, by speed."""
-    shares = np.zeros((len(_SPEEDS), 16))
-    for row in wind_rose(view.view).dicts():
-        shares[int(row["from_mps"] // 3), round(row["sector"] / 22.5)] = 100 * row["share"]
-    names = [f"{3 * at}–{3 * at + 3} m/s" for at in range(len(_SPEEDS) - 1)] + ["≥ 15 m/s"]
+def rose(options: Options) -> ET.Element:
+    """The pages' wind rose: for each of 16 sectors its share, by speed."""
     with mpl.rc_context(_LOOKS | {"axes.spines.left": True}):
         figure = Figure(_NARROW, layout="constrained")
         axes: Any = figure.add_subplot(projection="polar")
@@ -87,11 +82,11 @@ def directions(view: PeriodView) -> ET.Element:
         axes.yaxis.set_major_locator(mpl.ticker.MaxNLocator(3))
         axes.spines[:].set_visible(False)
         sectors, floor = np.arange(16) * np.pi / 8, np.zeros(16)
-        for of_speed, name, colour in zip(shares, names, _SPEEDS, strict=True):
-            axes.bar(
-                sectors, of_speed, 0.34, floor, color=colour, edgecolor="white", linewidth=0.3, label=name
-            )
-            floor += of_speed
+        for each in options["series"]:
+            colour = each["itemStyle"]["color"]
+            axes.bar(sectors, each["data"], 0.34, floor, color=colour, edgecolor="white", linewidth=0.3,
+                     label=each["name"])  # fmt: skip
+            floor += each["data"]
         axes.legend(loc="center left", bbox_to_anchor=(1.15, 0.5))
     return _picture(figure, "Wind rose")
 
@@ -112,37 +107,6 @@ def course(channels: list[Channel], hours: list[list[float | None]], quantity: s
         axes.plot([hour + 0.5 for hour in range(len(hours))], means, color=colour, label=name)
     axes.set(xlim=(0, 24), xticks=range(0, 25, 3), xticklabels=[f"{hour:02d}" for hour in range(0, 25, 3)])
     return _picture(figure, f"Mean day of {quantity.replace('_', ' ')}")
-
-
-def profile(view: PeriodView, exponent: float | None) -> ET.Element:
-    """Speed over height, and the power law through the means."""
-    rows = [row for row in shear(view.view).dicts() if row["mean_speed"] is not None]
-    figure, axes = _axes("m/s", "m above ground")
-    if exponent is not None:
-        top, parts = rows[-1], [at / 12 for at in range(2, 15)]
-        law = [top["mean_speed"] * part**exponent for part in parts]
-        heights = [top["height_m"] * part for part in parts]
-        axes.plot(law, heights, color=_ORANGE, label=f"power law, α {number(exponent, 3)}")
-    speeds, heights = ([row[name] for row in rows] for name in ("mean_speed", "height_m"))
-    axes.plot(speeds, heights, "o", color=_BLUE, label="mean, all cups above 3 m/s")
-    axes.set_ylim(bottom=0)
-    return _picture(figure, "Shear profile")
-
-
-def intensity(view: PeriodView) -> ET.Element:
-    """Turbulence by speed beside IEC 61400-1's classes."""
-    rows = turbulence(view.view).dicts()
-    most = max((row["speed_mps"] for row in rows), default=15.0)
-    speeds = [at / 2 for at in range(7, int(2 * most) + 3)]
-    figure, axes = _axes("m/s", "%")
-    for (name, at_15), dash in zip(IEC_CLASSES, ("-", "--", ":"), strict=True):
-        wanted = [100 * iec_turbulence(at_15, speed) for speed in speeds]
-        axes.plot(speeds, wanted, dash, color=_INK, linewidth=0.8, label=f"IEC {name}")
-    for name, column, colour in (("mean", "mean", _BLUE), ("90th percentile", "p90", _ORANGE)):
-        found = [100 * row[column] for row in rows]
-        axes.plot([row["speed_mps"] for row in rows], found, "o-", color=colour, markersize=3, label=name)
-    axes.set(xlim=(3, most + 1), ylim=(0, None))
-    return _picture(figure, "Turbulence intensity by speed")
 
 
 def recovered(view: PeriodView) -> ET.Element:
@@ -169,7 +133,7 @@ def recovered(view: PeriodView) -> ET.Element:
 
 def sunny_days(view: PeriodView) -> ET.Element:
     """Insolation of each of the site's days."""
-    rows = insolation(view.view).dicts()
+    rows = insolation(view).dicts()
     figure, axes = _axes("", "kWh/m²", _WIDE)
     days = [(date.fromisoformat(row["day"]) - view.period.first).days + 1.5 for row in rows]
     axes.bar(days, [row["insolation_wh_m2"] / 1000 for row in rows], 0.94, color="#e0a12b", alpha=0.8)

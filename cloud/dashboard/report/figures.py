@@ -13,7 +13,7 @@ from typing import Any, Final
 from cloud.errors import CloudError
 from cloud.lake.mast import Channel, Mast, newest_by, records_in_force, utc_offset, within
 from cloud.lake.numbers import IS_VALID, VECTOR_MEAN, View, diurnal, shear, weibull
-from cloud.lake.reader import MAST, STATISTICS, STEEPEST, Frame, LakeReader, Missing
+from cloud.lake.reader import STEEPEST, Frame, LakeReader, Missing
 from cloud.lake.tables import IN_FORCE, WHOLE_MAST
 
 
@@ -109,7 +109,7 @@ def cleaning(reader: LakeReader, view: PeriodView) -> Frame:
             AND ("end" IS NULL OR "end"::TIMESTAMP > make_timestamp(?)) ORDER BY "begin", channel""",  # noqa: S608
         [gateway, 1000 * period.end_ms, 1000 * period.begin_ms],
     )
-    step = 1000 * view.view.span.interval_s
+    step = 1000 * view.span.interval_s
     counted = [
         view.read(
             f"""SELECT count(*) FROM statistics WHERE {IS_VALID}
@@ -124,26 +124,17 @@ def cleaning(reader: LakeReader, view: PeriodView) -> Frame:
     )
 
 
-def means_without_marks(reader: LakeReader, view: PeriodView) -> Frame:
-    """Mean of each linear channel that is marked, with what the marks cover and without it."""
-    marks = [(row["channel"], row["begin_at"], row["end_at"] or view.period.end_ms)
-             for row in cleaning(reader, view).dicts()]  # fmt: skip
-    step = 1000 * view.view.span.interval_s
+def means_without_marks(view: PeriodView) -> Frame:
+    """Mean of each linear channel of which intervals are marked, with them and without."""
+    sql = f"SELECT channel, avg(avg), count(*) FROM statistics WHERE {IS_VALID} GROUP BY ALL ORDER BY ALL"  # noqa: S608
+    clean = replace(view, span=replace(view.span, is_clean=True))
+    without = {channel: (mean, count) for channel, mean, count in clean.read(sql).rows}
+    around = {each.name for each in view.mast.channels if each.is_direction}
     found = []
-    for channel in view.mast.channels:
-        own = [(begin, end) for name, begin, end in marks
-               if name in (WHOLE_MAST, channel.name) or channel.name.startswith(f"{name}.")]  # fmt: skip
-        if own and not channel.is_direction:
-            marked = " OR ".join(
-                f"(epoch_ms(interval_start) + {step} > {begin} AND epoch_ms(interval_start) < {end})"
-                for begin, end in own
-            )
-            found += view.read(
-                f"""SELECT channel, avg(avg) AS with_marked, avg(avg) FILTER (NOT ({marked})) AS without,
-                    count(*) AS intervals, count(*) FILTER ({marked}) AS marked
-                FROM statistics WHERE {IS_VALID} AND channel = ? GROUP BY channel""",  # noqa: S608
-                channel.name,
-            ).rows
+    for channel, mean, count in view.read(sql).rows:
+        left_mean, left = without.get(channel, (None, 0))
+        if left < count and channel not in around:
+            found.append((channel, mean, left_mean, count, count - left))
     return Frame(("channel", "with_marked", "without", "intervals", "marked"), found)
 
 
@@ -250,34 +241,21 @@ def intervals_in(begin_ms: int, end_ms: int, interval_s: int) -> int:
     return max(0, -(-end_ms // step) + -begin_ms // step)
 
 
-HELD: Final = {
-    "statistics": (*STATISTICS, "max_time", "gust_time", "n_missing"),
-    "mast": (*MAST, "wind_power_density", "pair_difference"),
-}
-"""Columns that a report holds, by table."""
-
-
 @dataclass(frozen=True)
-class PeriodView:
+class PeriodView(View):
     """One mast's period. ``until_ms`` is its end, of a month that isn't over that of the newest interval."""
 
-    view: View
     period: Period
     until_ms: int
 
     @property
-    def mast(self) -> Mast:
-        """Whose it is."""
-        return self.view.mast
-
-    @property
     def due(self) -> int:
         """Intervals from the period's beginning until ``until_ms``."""
-        return intervals_in(self.period.begin_ms, self.until_ms, self.view.span.interval_s)
+        return intervals_in(self.period.begin_ms, self.until_ms, self.span.interval_s)
 
     def read(self, sql: str, *values: Any) -> Frame:
         """Rows of ``statistics`` and ``mast`` of the period. Raises Missing for ``mast`` without one."""
-        return self.view.held.read(sql, values)
+        return self.held.read(sql, values)
 
     @property
     def local(self) -> str:
@@ -294,33 +272,26 @@ def recovery(view: PeriodView, others: Collection[str] = ()) -> Frame:
 
     ``others`` are channels that were to measure and may have no row at all.
     """
-    found = view.read(
-        f"""SELECT channel, count(*) AS rows, count(*) FILTER ({IS_VALID}) AS valid,
-            sum(count)::BIGINT AS samples, sum(recovery) AS recovered, sum(n_suspect)::BIGINT AS suspect,
-            sum(n_fail)::BIGINT AS fail, sum(n_missing)::BIGINT AS missing
-        FROM statistics WHERE version > 0 GROUP BY channel"""  # noqa: S608 - texts of ours
-    ).dicts()
-    by_channel = {row["channel"]: row for row in found}
-    rows = []
-    for name in sorted({*by_channel, *others}):
-        row = by_channel.get(name) or dict.fromkeys(_COUNTED, 0)
-        rows.append(
-            (name, view.due, row["valid"], row["valid"] / view.due, row["samples"] or 0,
-             (row["recovered"] or 0.0) / view.due, row["suspect"] or 0, row["fail"] or 0,
-             row["missing"] or 0, max(0, view.due - row["rows"]))
-        )  # fmt: skip
-    return Frame(
-        ("channel", "due", "valid", "by_intervals", "samples", "by_samples", "suspect", "fail", "missing",
-         "without_row"), rows,
-    )  # fmt: skip
-
-
-_COUNTED: Final = ("rows", "valid", "samples", "recovered", "suspect", "fail", "missing")
+    return view.read(
+        f"""WITH counted AS (
+            SELECT channel, count(*) AS rows, count(*) FILTER ({IS_VALID}) AS valid, sum(count) AS samples,
+                sum(recovery) AS recovered, sum(n_suspect) AS suspect, sum(n_fail) AS fail,
+                sum(n_missing) AS missing
+            FROM statistics WHERE version > 0 GROUP BY channel
+        ), named AS (SELECT channel FROM counted UNION SELECT unnest($1::VARCHAR[]))
+        SELECT channel, {view.due} AS due, coalesce(valid, 0) AS valid,
+            coalesce(valid, 0) / due AS by_intervals,
+            coalesce(samples, 0)::BIGINT AS samples, coalesce(recovered, 0.0) / due AS by_samples,
+            coalesce(suspect, 0)::BIGINT AS suspect, coalesce(fail, 0)::BIGINT AS fail,
+            coalesce(missing, 0)::BIGINT AS missing, greatest(0, due - coalesce(rows, 0)) AS without_row
+        FROM named LEFT JOIN counted USING (channel) ORDER BY channel""",  # noqa: S608 - texts of ours
+        list(others),
+    )
 
 
 def coverage(view: PeriodView) -> Frame:
     """Share of samples of each channel on each of the site's days, of those due on it until now."""
-    step = 1000 * view.view.span.interval_s
+    step = 1000 * view.span.interval_s
     local = f"make_timestamp(1000 * range) + to_minutes({view.period.offset_min})"
     return view.read(
         f"""WITH slots AS (
@@ -389,8 +360,7 @@ def wind(view: PeriodView) -> Frame:
 
 def sectors(view: PeriodView, number: int = 12) -> Frame:
     """By sector of the vane: share, mean speed, Weibull's A and k, of intervals with both values."""
-    view_ = view.view
-    cup, vane = view_.need(wind_speed=view_.cup, wind_direction=view_.vane)
+    cup, vane = view.need(wind_speed=view.cup, wind_direction=view.vane)
     rows = view.read(
         """WITH placed AS (FROM by_sector($1, $2, $3) WHERE speed + direction IS NOT NULL)
         SELECT sector, count(*) AS intervals, count(*) / sum(count(*)) OVER () AS share, avg(speed) AS mean,
@@ -409,7 +379,7 @@ def sectors(view: PeriodView, number: int = 12) -> Frame:
 def profile_exponent(view: PeriodView) -> float | None:
     """The exponent of the power law through the mean speeds of ``shear``, by least squares of logarithms."""
     points = [(math.log(row["height_m"]), math.log(row["mean_speed"]))
-              for row in shear(view.view).dicts() if row["mean_speed"]]  # fmt: skip
+              for row in shear(view).dicts() if row["mean_speed"]]  # fmt: skip
     if len(points) < 2:
         return None
     x, y = (sum(each) / len(points) for each in zip(*points, strict=True))
@@ -424,7 +394,7 @@ def by_hour(view: PeriodView) -> tuple[list[Channel], list[list[float | None]]]:
     chosen = _of_the_day(view.mast)
     means: list[list[float | None]] = [[None] * len(chosen) for _ in range(24)]
     for at, channel in enumerate(chosen):
-        for row in diurnal(replace(view.view, channel=channel)).dicts():
+        for row in diurnal(replace(view, channel=channel)).dicts():
             means[row["hour"]][at] = row["mean"]
     return chosen, means
 
@@ -461,7 +431,7 @@ def gaps(view: PeriodView) -> Frame:
 
     A period of the whole mast, in which no channel has one, is of the channel ''.
     """
-    step, phase = 1000 * view.view.span.interval_s, view.view.held.phase_ms
+    step, phase = 1000 * view.span.interval_s, view.held.phase_ms
     first, end = (-((phase - each) // step) for each in (view.period.begin_ms, view.until_ms))
     return view.read(
         f"""WITH slots AS (SELECT range AS slot FROM range({first}, {end})), measured AS (

@@ -289,17 +289,17 @@ def write_fleet_page(report: FleetReport, *, now_ms: int, version: str) -> str:
             _tiles(report),
             *_masts(report),
             tag("h2", f"Calibrations that have ended, or do within {SOON.days} days"),
-            _rows(("last day", "*mast", "*channels"), sorted(
+            table(("last day", "*mast", "*channels"), sorted(
                 (str(row["expires"]), line.gateway, _names(row["channels"]))
                 for line in report.lines for row in line.expiring
             )),
             tag("h2", f"Trends that get to their limit within {SOON.days} days"),
-            _rows(("limit on", "*mast", "*channel", "*what"), sorted(
+            table(("limit on", "*mast", "*channel", "*what"), sorted(
                 (str(row["crosses"]), line.gateway, row["channel"], row["detail"])
                 for line in report.lines for row in line.wear
             )),
             tag("h2", "Work done"),
-            _rows(("mast", "*site's time", "*what"), [
+            table(("mast", "*site's time", "*what"), [
                 (line.gateway, line.period.local(row["begin_at"]), " ".join(row["what"].split())[:200])
                 for line in report.lines for row in line.work
             ]),
@@ -342,8 +342,4 @@ def _masts(report: FleetReport) -> list[Node]:
         "mast's channels, of all that was due; one that was to measure and has nothing counts 0. Hours are "
         "those of each alert in this time, together; seen: acknowledged; stand: not cleared at the end."
     )
-    return [_rows(head, rows), tag("p", words, class_="note")]
-
-
-def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Node:
-    return table(head, rows) if rows else tag("p", "None.")
+    return [table(head, rows), tag("p", words, class_="note")]

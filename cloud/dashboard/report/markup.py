@@ -41,8 +41,10 @@ _MOST_ROWS: Final = 250
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> ET.Element:
     """A table whose first ``texts`` columns are to the left, as are those with a * before their name.
 
-    It says how many of more than ``_MOST_ROWS`` rows are left out.
+    It says how many of more than ``_MOST_ROWS`` rows are left out, and of no rows that there are none.
     """
+    if not rows:
+        return tag("p", "None.")
     left_out = len(rows) - _MOST_ROWS
     more = [tag("p", f"{left_out:,} more rows are left out.", class_="missing")] if left_out > 0 else []
     kinds = [None if at < texts or each.startswith("*") else "n" for at, each in enumerate(head)]

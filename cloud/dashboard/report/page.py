@@ -12,15 +12,17 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Any, Final
 
+from cloud.dashboard import charts
 from cloud.dashboard.report import drawings, figures
 from cloud.dashboard.report.figures import HALF_A_DAY_MS, Period, PeriodView
 from cloud.dashboard.report.markup import document, number, percent, table, tag, tiles
 from cloud.errors import CloudError
 from cloud.lake.health import read_trends
 from cloud.lake.mast import MOST_CHANNELS, Mast, check_known, read_mast, read_site
-from cloud.lake.numbers import View, distribution, insolation, shear, summary, turbulence
+from cloud.lake.numbers import distribution, insolation, shear, summary, turbulence, wind_rose
 from cloud.lake.reader import Frame, LakeReader, Missing, Span
 from cloud.lake.tables import WHOLE_MAST
+from cloud.wire.reading_records import QUALITIES
 
 Parts = Sequence[ET.Element]
 _MOST: Final = 40
@@ -99,7 +101,7 @@ def recovery(report: Report) -> Parts:
     head = ("channel", "valid intervals", "% of due", "valid samples", "% of due", "suspect", "failed",
             "missing", "no row")  # fmt: skip
     words = (
-        f"{view.due:,} intervals of {view.view.span.interval_s // 60:g} min were due. Valid intervals, as "
+        f"{view.due:,} intervals of {view.span.interval_s // 60:g} min were due. Valid intervals, as "
         "the industry counts: closed, with a value, at least half of their samples valid. Valid samples: the "
         "mean of the intervals' recovery, one without a row counting 0. Suspect, failed and missing are "
         "samples; no row: intervals that the lake has nothing of."
@@ -133,7 +135,7 @@ def means(report: Report) -> Parts:
 def wind(report: Report) -> Parts:
     """Speed, power, gusts and directions."""
     view = report.view
-    cup = view.view.cup
+    cup = view.cup
     if cup is None:
         raise Missing("This mast has no cups in this period.")
     rows = [
@@ -153,9 +155,9 @@ def wind(report: Report) -> Parts:
         tag("h3", cup.name),
         drawings.over_time(view, cup),
     ]  # fmt: skip
-    pictures = [drawings.frequencies(view)]
+    pictures = [drawings.chart(charts.distribution(distribution(view)), "Distribution of the wind speed")]
     try:
-        pictures.append(drawings.directions(view))
+        pictures.append(drawings.rose(charts.wind_rose(wind_rose(view))))
         by_sector = [
             (f"{row['sector']:.0f}°", f"{row['intervals']:,}", percent(row["share"]), number(row["mean"]),
              number(row["weibull_a_mps"]), number(row["weibull_k"], 3))
@@ -167,7 +169,7 @@ def wind(report: Report) -> Parts:
     bins = [
         (f"{row['from_mps']:.0f}–{row['from_mps'] + 1:.0f}", f"{row['intervals']:,}",
          percent(row["share"], 2), percent(row["weibull_share"], 2) if row["weibull_k"] else "–")
-        for row in distribution(view.view).dicts()
+        for row in distribution(view).dicts()
     ]  # fmt: skip
     tables = [table(("m/s", "intervals", "%", "Weibull, %"), bins)]
     if by_sector:
@@ -198,22 +200,23 @@ def shear_and_turbulence(report: Report) -> Parts:
     pictures, tables, notes = [], [], []
     try:
         exponent = figures.profile_exponent(view)
-        found = shear(view.view).dicts()
-        pictures.append(drawings.profile(view, exponent))
-        of_height = [(f"{row['height_m']:g}", row["channel"], number(row["mean_speed"])) for row in found]
+        found = shear(view)
+        pictures.append(drawings.chart(charts.shear(found), "Shear profile"))
+        rows = found.dicts()
+        of_height = [(f"{row['height_m']:g}", row["channel"], number(row["mean_speed"])) for row in rows]
         tables.append(table(("height, m", "*channel", "mean, m/s"), of_height))
         notes.append(
             f"α of the mean speeds {number(exponent, 3)}; mean of the intervals' exponents "
-            f"{number(found[0]['shear_alpha'], 3)}, of {found[0]['intervals']:,}."
+            f"{number(rows[0]['shear_alpha'], 3)}, of {rows[0]['intervals']:,}."
         )
     except Missing as error:
         notes.append(str(error))
     try:
-        found = turbulence(view.view).dicts()
-        pictures.append(drawings.intensity(view))
+        found = turbulence(view)
+        pictures.append(drawings.chart(charts.turbulence(found), "Turbulence intensity by speed"))
         bins = [(f"{row['speed_mps']:.0f}", percent(row["mean"]), percent(row["p90"]),
                  f"{row['intervals']:,}")
-                for row in found]  # fmt: skip
+                for row in found.dicts()]  # fmt: skip
         tables.append(table(("m/s", "TI, mean, %", "90th percentile, %", "intervals"), bins))
         notes.append("Turbulence of the highest cup, in bins of 1 m/s from three intervals on.")
     except Missing as error:
@@ -225,7 +228,7 @@ def shear_and_turbulence(report: Report) -> Parts:
 def sun(report: Report) -> Parts:
     """Insolation by day."""
     view = report.view
-    rows = insolation(view.view).dicts()
+    rows = insolation(view).dicts()
     if not rows:
         raise Missing("The table mast has no insolation of this mast in this period.")
     total = sum(row["insolation_wh_m2"] for row in rows) / 1000
@@ -265,7 +268,7 @@ def flagged(report: Report) -> Parts:
     ]
     parts.append(tag("h3", "Flagged readings by reason"))
     try:
-        found = figures.flagged(report.reader, report.gateway, report.period, view.view.span.interval_s)
+        found = figures.flagged(report.reader, report.gateway, report.period, view.span.interval_s)
     except Missing as error:
         return [*parts, tag("p", str(error), class_="missing")]
     counted = sum(row["suspect"] + row["fail"] for row in report.recovery)
@@ -282,7 +285,7 @@ def flagged(report: Report) -> Parts:
     if not by_reason:
         return [*parts, tag("p", "None.")]
     periods = [
-        (row["channel"], row["reason"], _FLAGS.get(row["worst"], ""), local(row["begin_at"]),
+        (row["channel"], row["reason"], QUALITIES.get(row["worst"], ""), local(row["begin_at"]),
          local(row["end_at"]), f"{row['readings']:,}")
         for row in found.dicts()[:_MOST]
     ]  # fmt: skip
@@ -295,19 +298,10 @@ def flagged(report: Report) -> Parts:
     ]
 
 
-_FLAGS: Final = {3: "suspect", 4: "failed", 9: "missing"}
-
-
 def _listed(head: Sequence[str], rows: Sequence[Sequence[str]], whole: Frame) -> list[ET.Element]:
-    if not rows:
-        return [tag("p", "None.")]
     left = len(whole.rows) - len(rows)
-    more = (
-        [tag("p", f"The {len(rows)} longest; {left:,} shorter ones are left out.", class_="note")]
-        if left
-        else []
-    )
-    return [table(head, rows), *more]
+    words = f"The {len(rows)} longest; {left:,} shorter ones are left out."
+    return [table(head, rows), *([tag("p", words, class_="note")] if left else [])]
 
 
 def runs(report: Report) -> Parts:
@@ -347,8 +341,6 @@ def alerts(report: Report) -> Parts:
          local(row["end_at"]) or "stands", number(row["value"]), row["detail"] or "")
         for row in figures.alerts(report.reader, report.gateway, report.period).dicts()
     ]  # fmt: skip
-    if not rows:
-        return [tag("p", "None.")]
     return [table(("rule", "*severity", "*channel", "*raised", "*cleared", "value", "*detail"), rows)]
 
 
@@ -368,7 +360,7 @@ def cleaning(report: Report) -> Parts:
     means = [
         (row["channel"], number(row["with_marked"], 3), number(row["without"], 3), f"{row['intervals']:,}",
          f"{row['marked']:,}")
-        for row in figures.means_without_marks(report.reader, view).dicts()
+        for row in figures.means_without_marks(view).dicts()
     ]  # fmt: skip
     words = "The numbers of this report are of everything that was measured, what is marked too."
     return [
@@ -437,16 +429,12 @@ def read_report(
         )
     chosen = interval_s or (600 if 600 in lengths else lengths[0])
     channel = mast.named(None) or mast.channels[0]
-    view = View(
-        mast, reader, Span(gateway, chosen, period.begin_ms, period.end_ms, channels=mast.chosen), channel
-    )
-    (newest,) = view.held.read("SELECT epoch_ms(max(interval_start)) FROM statistics WHERE version > 0").rows[
-        0
-    ]
-    if newest is None:
-        return Report(reader, gateway, period, mast, None, today)
-    until = period.end_ms if now_ms >= period.end_ms else min(period.end_ms, newest + 1000 * chosen)
-    return Report(reader, gateway, period, mast, PeriodView(view, period, until), today)
+    span = Span(gateway, chosen, period.begin_ms, period.end_ms, channels=mast.chosen)
+    view = PeriodView(mast, reader, span, channel, period, period.end_ms)
+    ((newest,),) = view.read("SELECT epoch_ms(max(interval_start)) FROM statistics WHERE version > 0").rows
+    if newest is not None and now_ms < period.end_ms:
+        view = replace(view, until_ms=min(period.end_ms, newest + 1000 * chosen))
+    return Report(reader, gateway, period, mast, None if newest is None else view, today)
 
 
 def write_page(report: Report, *, now_ms: int, version: str) -> str:
@@ -500,7 +488,7 @@ def _head(report: Report) -> ET.Element:
         "Times": f"{period.offset}, the site's" if site.get("utc_offset_min") is not None else "UTC",
         "From": period.local(period.begin_ms),
         "To": period.local(period.end_ms),
-        "Intervals": report.held and f"{report.held.view.span.interval_s / 60:g} min, named by their start",
+        "Intervals": report.held and f"{report.held.span.interval_s / 60:g} min, named by their start",
     }
     return tag(
         "header",
@@ -516,10 +504,10 @@ def _tiles(report: Report) -> ET.Element | None:
     if report.held is None:
         return None
     view = report.held
-    sums = summary(view.view).dicts()[0]
+    sums = summary(view).dicts()[0]
     recovery = report.recovery
     values: list[tuple[str, str, str]] = []
-    cup = view.view.cup
+    cup = view.cup
     if cup is not None:
         found = next(row for row in figures.wind(view).dicts() if row["channel"] == cup.name)
         values += [

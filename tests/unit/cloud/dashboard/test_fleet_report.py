@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from deltalake import DeltaTable
 
-from cloud.dashboard.report.figures import HELD, Period
+from cloud.dashboard.report.figures import Period
 from cloud.dashboard.report.fleet import FleetReport, MastLine, read_fleet, write_fleet_page
 from cloud.dashboard.report.page import read_report
 from cloud.lake.acknowledgements import acknowledge
@@ -70,7 +70,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def of_fleet(lake: Path, now_ms: int = LATER_MS, period: Period = NOVEMBER) -> FleetReport:
-    return read_fleet(reader_of(lake, columns=HELD), period, now_ms=now_ms)
+    return read_fleet(reader_of(lake), period, now_ms=now_ms)
 
 
 def by_mast(report: FleetReport) -> dict[str, MastLine]:
@@ -101,7 +101,7 @@ def test_recovery_is_pandas_and_that_of_each_masts_own_report(lake: Path) -> Non
             ((valid / 4320).mean(), (samples / 4320).mean()), rel=1e-12
         )
         assert {name: each[0] for name, each in lines[mast].shares.items()} == (valid / 4320).to_dict()
-        page = read_report(reader_of(lake, columns=HELD), mast, NOVEMBER, now_ms=LATER_MS)
+        page = read_report(reader_of(lake), mast, NOVEMBER, now_ms=LATER_MS)
         shares = {row["channel"]: (row["by_intervals"], row["by_samples"]) for row in page.recovery}
         assert sorted(lines[mast].shares) == sorted(shares)
         assert pd.DataFrame(lines[mast].shares)[names].to_numpy() == pytest.approx(
@@ -232,7 +232,7 @@ def test_tables_that_a_lake_lacks_are_named_and_the_page_is_there(lake: Path, tm
 def test_of_a_part_of_the_fleet_and_by_the_command(
     lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mine = read_fleet(reader_of(lake, gateways=["*-02"], columns=HELD), NOVEMBER, now_ms=LATER_MS)
+    mine = read_fleet(reader_of(lake, gateways=["*-02"]), NOVEMBER, now_ms=LATER_MS)
     assert [line.gateway for line in mine.lines] == ["mast-02"]
     out = tmp_path / "f.html"
     assert run(["--lake", str(lake), "--month", "2026-11", "-o", str(out)]) == 0

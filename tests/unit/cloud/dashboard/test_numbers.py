@@ -116,15 +116,11 @@ def test_directions_are_averaged_as_vectors(view: View) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "figure", "value", "words"),
-    [
-        ("direction", "avg", 0.0, "Mean 0"),
-        ("accumulated", "sum", 360.0, "Sum 51,840 x"),
-        ("linear", "avg", 180.0, "Mean 180 x, from 180 x to 180 x"),
-    ],
+    ("kind", "figure", "value"),
+    [("direction", "avg", 0.0), ("accumulated", "sum", 360.0), ("linear", "avg", 180.0)],
 )
 def test_a_quantity_of_ones_own_is_put_together_by_its_kind(
-    tmp_path: Path, kind: str, figure: str, value: float, words: str
+    tmp_path: Path, kind: str, figure: str, value: float
 ) -> None:
     name, n = "buoy.wave", 288
     write(tmp_path, schemas.STATISTICS, {
@@ -145,7 +141,6 @@ def test_a_quantity_of_ones_own_is_put_together_by_its_kind(
     )
     drawn = draw_series(view, made, {})
     assert isinstance(drawn, dict)
-    assert words in drawn["aria"]["label"]["description"]
     assert (drawn["yAxis"][0].get("max") == 360) == (kind == "direction")
     if kind != "accumulated":
         means = CHARTS["diurnal"](view).column("mean")

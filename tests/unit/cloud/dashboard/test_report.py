@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cloud.dashboard.report import figures
-from cloud.dashboard.report.figures import HELD, Period, intervals_in
+from cloud.dashboard.report.figures import Period, intervals_in
 from cloud.dashboard.report.markup import number, percent
 from cloud.dashboard.report.page import SECTIONS, Report, read_report, write_page
 from cloud.errors import CloudError
@@ -50,7 +50,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report_of(lake: Path, mast: str = "mast-03", period: Period = NOVEMBER, now_ms: int = NOW_MS) -> Report:
-    reader = reader_of(lake, columns=HELD)
+    reader = reader_of(lake)
     return read_report(reader, mast, period, now_ms=now_ms)
 
 
@@ -258,7 +258,7 @@ def test_the_cleaning_log_and_means_without_what_it_marks(lake: Path, tmp_path: 
     report = report_of(tmp_path / "lake")
     (found,) = figures.cleaning(report.reader, report.view).dicts()
     assert (found["channel"], found["reason"], found["intervals"]) == ("cup-50m-a", "iced", 30)
-    (means,) = figures.means_without_marks(report.reader, report.view).dicts()
+    (means,) = figures.means_without_marks(report.view).dicts()
     rows = rows_of(lake, CUP)
     rows = rows[rows.recovery >= 0.5]
     marked = (rows.interval_start >= when) & (rows.interval_start < when + timedelta(hours=5))

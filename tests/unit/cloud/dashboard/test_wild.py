@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cloud.dashboard.report.figures import HELD, Period
+from cloud.dashboard.report.figures import Period
 from cloud.dashboard.report.page import read_report, write_page
 from cloud.dashboard.server import mast_csv
 from cloud.dashboard.views import Request, draw, open_view
@@ -52,7 +52,7 @@ def test_one_interval_of_what_cannot_be_is_nowhere(lake: Path, wild: float) -> N
     bins = CHARTS["distribution"](view).dicts()
     assert sum(row["intervals"] for row in bins) == 143
     assert len(bins) < 60
-    report = read_report(reader_of(lake, columns=HELD), "mast-01", Period.read("2026-11"), now_ms=NOW_MS)
+    report = read_report(reader_of(lake), "mast-01", Period.read("2026-11"), now_ms=NOW_MS)
     page = write_page(report, now_ms=NOW_MS, version="1")
     assert len(page) < LARGEST
     assert "can't be read" not in page
@@ -125,7 +125,7 @@ def test_of_thousands_of_channels_those_with_records_and_most_rows_are_shown(cro
     assert max(len(str(draw(view, name))) for name in CHARTS) < 100_000
     other = mast_csv(reader, Request("mast-01", channel="a-2998.temperature"), "series")
     assert len(re.findall(rb"Z,[0-9]", other.body)) == 3
-    report = read_report(reader_of(crowded, columns=HELD), "mast-01", Period.read("2026-11"), now_ms=NOW_MS)
+    report = read_report(reader_of(crowded), "mast-01", Period.read("2026-11"), now_ms=NOW_MS)
     page = write_page(report, now_ms=NOW_MS, version="1")
     assert len(page) < LARGEST
     assert "2,812 of its 3,012 channels are left out" in page
