@@ -269,6 +269,7 @@ def write_pages(place: Path, folder: Path, masts: Sequence[Mast]) -> None:
             eventually(settled, 60, poll_s=0.5)
             name = re.sub(r"\W+", "-", path.strip("/")) or "fleet"
             (folder / f"{name}.txt").write_text(texts[-1] + "\n")
+            page.picture(folder / f"{name}.png", whole=True)
             page.close()
 
 
@@ -289,7 +290,11 @@ def main() -> None:
     place = given.work or Path(tempfile.mkdtemp(prefix="fieldgate-trial-"))
     end = datetime.now(UTC).replace(second=0, microsecond=0)
     masts = fleet(given.seed, end.replace(minute=end.minute // 10 * 10), given.masts)
-    given.truth.write_text("".join(f"{mast.gateway}: {mast.kind or 'nothing'}\n" for mast in masts))
+    given.truth.write_text("".join(
+        f"{mast.gateway}: {mast.kind or 'nothing'}"
+        + (f" from {intervals.moment_of(mast.begins_us):%Y-%m-%d %H:%M} UTC on\n" if mast.begins_us else "\n")
+        for mast in masts
+    ))  # fmt: skip
     with LocalBroker(place / "kafka") as broker:
         servers = broker.bootstrap_servers
         make_topics(servers)
