@@ -193,7 +193,7 @@ class AttentionCard:
             ui.label(cause.severity).classes(f"state {colour}")
             ui.link(cause.gateway, address(f"/mast/{cause.gateway}"))
             with ui.element("div"):
-                ui.label(cause.what + f", since {cause.since} UTC" * bool(cause.since))
+                ui.label(cause.what + f" (since {cause.since} UTC)" * bool(cause.since))
                 for words in filter(None, (cause.remedy, cause.seen)):
                     ui.label(words).classes("soft")
             if self._ask is not None and cause.alerts and not cause.seen:
