@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from cloud.lake.acknowledgements import Acknowledgement
 
-
 log = logging.getLogger(__name__)
 
 _KEPT_DAYS: Final = 30
@@ -161,7 +160,10 @@ def _masts(alerts: Iterable[AlertRecord]) -> str:
 def _lines(alert: AlertRecord) -> str:
     channel = f" {alert.channel}" if alert.channel else ""
     detail = alert.detail.removeprefix("over: ").removeprefix(f"{alert.gateway}: ")
-    return f"{alert.gateway}{channel}, {_minute(alert)} UTC" + f"\n{detail}" * bool(detail)
+    # The paragraph's head and this line say it already.
+    detail = "" if detail == f"{alert.rule}{channel}" else detail
+    begin = f"{alert.raised_at[:10]} {alert.raised_at[11:16]} to " * (alert.state == "cleared")
+    return f"{alert.gateway}{channel}, {begin}{_minute(alert)} UTC" + f"\n{detail}" * bool(detail)
 
 
 def _minute(alert: AlertRecord) -> str:

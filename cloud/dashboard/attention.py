@@ -31,7 +31,7 @@ _WORST_FIRST: Final = ("critical", "error", "warning")
 class Cause:
     """What is wrong with a mast, in words; ``area`` is the part of the mast, '' for one that isn't known.
 
-    ``alerts`` are the ids of those that it is of, ``seen`` says who has acknowledged them.
+    ``alerts`` are the ids of those that it is of, ``seen`` says who has acknowledged them, ``since`` when.
     """
 
     gateway: str
@@ -41,6 +41,7 @@ class Cause:
     area: str = ""
     alerts: tuple[str, ...] = ()
     seen: str = ""
+    since: str = ""
 
 
 def causes(fleet: Fleet, now_s: float) -> list[Cause]:
@@ -136,9 +137,10 @@ def _alerts(
             what += _more(row["alerts"] - 1)
         if row["is_over"]:
             what += f", {ago(age_s)}"
+        since = "" if row["is_over"] else row["since"] or ""
         ids = tuple(row["ids"] or ())
         seen = f"acknowledged by {acknowledged[ids[-1]]}" if row["is_seen"] else ""
-        yield Cause(gateway, severity, what, remedy, alerts=ids, seen=seen)
+        yield Cause(gateway, severity, what, remedy, alerts=ids, seen=seen, since=since)
 
 
 def _names(channels: list[str]) -> str:
@@ -191,7 +193,7 @@ class AttentionCard:
             ui.label(cause.severity).classes(f"state {colour}")
             ui.link(cause.gateway, address(f"/mast/{cause.gateway}"))
             with ui.element("div"):
-                ui.label(cause.what)
+                ui.label(cause.what + f" (since {cause.since} UTC)" * bool(cause.since))
                 for words in filter(None, (cause.remedy, cause.seen)):
                     ui.label(words).classes("soft")
             if self._ask is not None and cause.alerts and not cause.seen:

@@ -43,6 +43,7 @@ EVIDENCE: Final = {
         "alerts",
         f"""SELECT gateway, rule, severity, channel IS NULL AS is_whole, count(*) AS alerts,
             cleared_at IS NOT NULL AS is_over, epoch_ms(max(raised_at)) AS newest_at,
+            strftime(min(raised_at), '%Y-%m-%d %H:%M') AS since,
             list_contains(?, id) IS TRUE AS is_seen, list(id ORDER BY id) FILTER (id IS NOT NULL) AS ids,
             kind = 'calibration' OR starts_with(rule, 'calibration-') AS is_calibration,
             list(DISTINCT channel ORDER BY channel) FILTER (channel IS NOT NULL) AS channels,

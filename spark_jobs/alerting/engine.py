@@ -44,8 +44,6 @@ _BEHIND_US: Final = 10_000_000
 """Records that waited longer than this in Kafka are a backlog, during which silence can't be evaluated."""
 PARTS: Final = 64
 """Of each state that is stored one part has all its gateways, the others those that changed."""
-
-
 _DAY_US: Final = 86_400_000_000
 OfTable = Recovery | Anomaly | Cloned | Event | Health | Wear | Calibration
 """Rules on what the tables have, not on readings as they arrive."""
@@ -56,9 +54,9 @@ class IntervalRow(NamedTuple):
 
     ``measure`` is recovery, score over threshold, 1 of a gateway that there is twice, a figure of a report,
     or the days until a calibration expires or a trend is at its limit. ``name`` is that of the figure, or the
-    kind of an event or a trend;
-    ``slope`` is the figure's change a day, None where it has no trend. ``detail`` describes an event.
-    ``arrived_us`` is when Kafka had what a gateway reports, however long before it was made.
+    kind of an event or a trend; ``slope`` is the figure's change a day, None where it has no trend.
+    ``detail`` describes an event. ``arrived_us`` is when Kafka had what a gateway reports, however long
+    before it was made.
     """
 
     gateway: str
@@ -171,7 +169,7 @@ class Engine:
                 events.append(AlertEvent(evaluator.rule, channel.gateway, channel.name, *change))
         for pair, side in channel.pairs if good else ():
             if (change := pair.take(side, sample.time_us, value, live=live)) is not None:
-                events.append(AlertEvent(pair.rule, channel.gateway, pair.first, *change))
+                events.append(AlertEvent(pair.rule, channel.gateway, pair.first, *change, detail=pair.means))
 
     def _gateway(self, name: str) -> GatewayState:
         if (there := self._gateways.get(name)) is not None:

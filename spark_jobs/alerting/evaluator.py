@@ -216,6 +216,7 @@ class PairEvaluator:
     second: str
     shadows: Sequence[float] = ()
     alarm: Alarm = field(default_factory=Alarm)
+    means: str = field(init=False, default="")
     sides: list[_Side] = field(default_factory=lambda: [_Side(), _Side(), _Side()])
     direction: bool = field(init=False)
 
@@ -243,6 +244,7 @@ class PairEvaluator:
         change = self.alarm.step(
             Observation(own.number * rule.window_us, found, difference, live, rule.window_us), rule.hold_us
         )
+        self.means = f"{one.mean:.2f} beside {other.mean:.2f} at {self.second}"
         return None if change is None else change._replace(time_us=time_us)
 
     def _vane_comes(self) -> bool:

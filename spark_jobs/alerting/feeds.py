@@ -72,10 +72,12 @@ def _anomalies(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFra
 
 
 def _events(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Events as their gateways announced them."""
-    return changes.where("kind <> 'report'").selectExpr(
+    """Events as their gateways announced them; a daily report is one where it counts no under-voltage."""
+    is_well = "get_json_object(fields, '$.under_voltage') = '0'"
+    return changes.where(f"kind <> 'report' or {is_well}").selectExpr(
         "gateway", _OF_GATEWAY, *_WHEN, "1d as measure", "1 as version",
-        "kind as name", f"if(length(fields) <= {_MOST_FIELDS}, fields, '{{}}') as detail",
+        "if(kind = 'report', 'day-without-under-voltage', kind) as name",
+        f"if(kind <> 'report' and length(fields) <= {_MOST_FIELDS}, fields, '{{}}') as detail",
     ).distinct()  # fmt: skip
 
 
@@ -128,7 +130,8 @@ def _with_slope(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def _wear(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
     """Trends of a day; the measure is the days that are left until the limit, endless where none are."""
     left = F.when(F.col("crosses_until").isNotNull(), F.datediff("crosses", "date").cast("double"))
-    return changes.select(
+    # A calm leaves too few weeks for a line: of what was near its limit, that is no end.
+    return changes.where("a_month is not null or value / limit_value < 0.5").select(
         "gateway", "channel", F.unix_micros(F.col("date").cast("timestamp")).alias("start_us"),
         F.coalesce(left, F.lit(float("inf"))).alias("measure"), F.lit(1).alias("version"),
         F.col("kind").alias("name"), "detail",

@@ -155,8 +155,6 @@ MOST: Final = 40
 CROWD: Final = ("too-many-alerts", "1")
 """Rule and version of the one alert."""
 _SEVERITIES: Final = ("info", "warning", "critical")
-
-
 PER_HOUR: Final = 120
 """Alerts of a severity that a gateway raises within an hour: one that comes and goes is many."""
 FLEET, FLEET_PER_HOUR = "*", 1200

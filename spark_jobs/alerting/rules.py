@@ -22,12 +22,12 @@ from cloud.toml_models import Table
 from cloud.toml_problems import WrongValue, nearest
 from cloud.toml_source import TomlSource
 from cloud.trends import KINDS as TRENDS
-from cloud.values import duration_s
+from cloud.values import duration_s, duration_text
 from cloud.wire.command_records import NAME
 from spark_jobs.platform.errors import SettingsError
 
-FIELDS: Final = ("rule", "gateway", "channel", "value", "detail")
-"""What a message may name in braces; ``detail`` is an event with its fields."""
+FIELDS: Final = ("rule", "gateway", "channel", "value", "duration", "detail")
+"""What a message may name in braces; ``detail`` is an event with its fields, ``duration`` seconds as 36 h."""
 REPORTED: Final = {
     "recovery": "recovery",
     "outbox_share": "outbox_bytes / nullif(outbox_max_bytes, 0)",
@@ -96,7 +96,7 @@ def _message(value: object) -> str:
         names = [name for _, name, _, _ in string.Formatter().parse(value) if name is not None]
         wrong = next((name for name in names if name not in FIELDS), None)
         if wrong is None:
-            value.format(rule="", gateway="", channel="", value=1.5, detail="")
+            value.format(rule="", gateway="", channel="", value=1.5, duration="", detail="")
     except (ValueError, LookupError) as error:
         raise ValueError('is no message: braces name values, e.g. "{channel} at {value:.1f}"') from error
     if wrong is not None:
@@ -201,8 +201,9 @@ class Rule(Table):
     def text(self, gateway: str, channel: str | None, value: float, detail: str = "") -> str:
         """The message filled in."""
         return self.message.format(
-            rule=self.name, gateway=gateway, channel=channel or "gateway", value=value, detail=detail
-        )
+            rule=self.name, gateway=gateway, channel=channel or "the whole mast", value=value,
+            duration=duration_text(value), detail=detail,
+        )  # fmt: skip
 
 
 class HeldRule(Rule):

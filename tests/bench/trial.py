@@ -121,7 +121,8 @@ class OneByOne:
     def waiting(self, clock: Clock) -> list[tuple[int, TopicRecord]]:
         """All that is in Kafka by now, each with the time at which its alert happened, at most now."""
         found = []
-        while (record := self._reader.read(0.5)) is not None:
+        # On a busy machine what was produced last comes late.
+        while (record := self._reader.read(3.0)) is not None:
             alert = parse_alert(record.value)
             if alert is not None:
                 found.append((min(intervals_us(alert.reported_at), clock.at_us), record))
@@ -269,6 +270,7 @@ def write_pages(place: Path, folder: Path, masts: Sequence[Mast]) -> None:
             eventually(settled, 60, poll_s=0.5)
             name = re.sub(r"\W+", "-", path.strip("/")) or "fleet"
             (folder / f"{name}.txt").write_text(texts[-1] + "\n")
+            page.picture(folder / f"{name}.png", whole=True)
             page.close()
 
 
@@ -289,7 +291,11 @@ def main() -> None:
     place = given.work or Path(tempfile.mkdtemp(prefix="fieldgate-trial-"))
     end = datetime.now(UTC).replace(second=0, microsecond=0)
     masts = fleet(given.seed, end.replace(minute=end.minute // 10 * 10), given.masts)
-    given.truth.write_text("".join(f"{mast.gateway}: {mast.kind or 'nothing'}\n" for mast in masts))
+    given.truth.write_text("".join(
+        f"{mast.gateway}: {mast.kind or 'nothing'}"
+        + (f" from {intervals.moment_of(mast.begins_us):%Y-%m-%d %H:%M} UTC on\n" if mast.begins_us else "\n")
+        for mast in masts
+    ))  # fmt: skip
     with LocalBroker(place / "kafka") as broker:
         servers = broker.bootstrap_servers
         make_topics(servers)

@@ -438,13 +438,15 @@ def test_a_message_says_mast_and_cause_in_short_lines() -> None:
         [
             alert("a", detail="mast-07: 61.2 Cel"),
             cleared("b", gateway="mast-08", rule="stuck", detail="over: x"),
+            cleared("c", rule="silent", detail="over: mast-07: silent cabinet.temperature"),
         ]
     )
-    assert two.title == "2 masts: hot, over: stuck"
+    assert two.title == "2 masts: hot, over: stuck, over: silent"
     assert two.body.splitlines() == [
         "hot, warning", "mast-07 cabinet.temperature, 2026-11-24 11:58 UTC", "61.2 Cel",
         "Shade or vent the box.", "",
-        "over: stuck, warning", "mast-08 cabinet.temperature, 2026-11-24 12:03 UTC", "x",
+        "over: stuck, warning", "mast-08 cabinet.temperature, 2026-11-24 11:58 to 2026-11-24 12:03 UTC", "x",
+        "", "over: silent, warning", "mast-07 cabinet.temperature, 2026-11-24 11:58 to 2026-11-24 12:03 UTC",
     ]  # fmt: skip
     many = message([alert(rule, rule=f"rule-{rule}") for rule in "abcde"])
     assert many.title == "mast-07: rule-a, rule-b, rule-c and 2 more"

@@ -1,8 +1,9 @@
 """A fortnight of a made-up fleet as its masts send it: readings, runs, events, daily reports, and six faults.
 
 Wind, sun, battery and reports are those of ``tests.bench.wear``, on the days that end now: its year is the
-history of each mast. Healthy masts have their troubles too: a visit, a night without an uplink, fog, ice, a
-gale. A record comes when its mast has an uplink, later where it had none, or not at all.
+history of each mast. The seed chooses the faults, their masts and the times at which they begin. Healthy
+masts have their troubles too: a visit, a night without an uplink, fog, ice, a gale. A record comes when its
+mast has an uplink, later where it had none, or not at all.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ PERIODS_S: Final = {
     "battery.voltage": 300, "baro.pressure": 300, "dht.temperature": 60, "dht.humidity": 60,
 }  # fmt: skip
 FAULTS: Final = ("cup wears", "dome soils", "supply fails at night", "carried away", "uplink too slow",
-                 "thermometer's cable")  # fmt: skip
+                 "thermometer's cable", "cup seizes", "vane sticks", "hygrometer sticks",
+                 "barometer hangs")  # fmt: skip
+_FAULTY: Final = 6
 TROUBLES: Final = ("visit", "night without uplink", "gale", "fog", "ice", "upgrade")
 _A_DAYS_BACKLOG: Final = 9 * _HOUR
 """So much of what was stored an uplink of five hours takes beside what is new."""
@@ -72,7 +75,10 @@ class Sent(NamedTuple):
 
 @dataclass
 class Mast:
-    """One mast; ``kind`` is its fault or its trouble, if any. ``end`` is now, at a full interval."""
+    """One mast; ``kind`` is its fault or its trouble, if any. ``end`` is now, at a full interval.
+
+    ``begins_us`` is when that begins. ``hangs_us``: from when on the barometer's driver reads nothing.
+    """
 
     number: int
     seed: int
@@ -81,6 +87,8 @@ class Mast:
     away: list[tuple[int, int]] = field(init=False, default_factory=list)
     off: list[tuple[int, int]] = field(init=False, default_factory=list)
     runs: list[int] = field(init=False)
+    begins_us: int | None = field(init=False, default=None)
+    hangs_us: int = field(init=False, default=2**62)
     _happened: list[tuple[int, str, dict[str, Any]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -88,7 +96,7 @@ class Mast:
         self.start_us = round(self.end.timestamp()) * _S - DAYS * _DAY
         self.runs = [self.start_us]
         self._chance = chance = np.random.default_rng([self.seed, self.number])
-        n = DAYS * 144
+        n, self._worn_days = DAYS * 144, int(chance.integers(62, 90))
         dense = {_named(name): rows for name, rows in self._year().items()}
         self.history = {name: rows[:, :-n] for name, rows in dense.items()}
         self._now = {name: rows[:, -n:] for name, rows in dense.items()}
@@ -120,8 +128,8 @@ class Mast:
     def _year(self) -> dict[str, Any]:
         """Avg and sd of each interval to the end of the fortnight, of a year without longer gaps in it."""
         first = self.end.date() - timedelta(days=364)
-        begun = 364 - {"cup wears": 75, "dome soils": 75}.get(self.kind or "", 0)
         fault = {"cup wears": "twins", "dome soils": "soiling"}.get(self.kind or "")
+        begun = 364 - self._worn_days * (fault is not None)
         midnight = datetime(first.year, first.month, first.day, tzinfo=UTC)
         last = round((self.end - midnight) / timedelta(minutes=10))
         wanted = np.arange(last - (_HISTORY_DAYS + DAYS) * 144, last)
@@ -146,15 +154,27 @@ class Mast:
         last_us = min(end_us, self._at(DAYS))
         return slice((begin_us - self.start_us) // _INTERVAL, (last_us - self.start_us) // _INTERVAL)
 
+    def _begin(self, first: float, last: float) -> float:
+        """Draws the day on which it begins, to the hour."""
+        day = round(float(self._chance.uniform(first, last)) * 24) / 24
+        self.begins_us = self._at(day)
+        return day
+
     def _nothing(self) -> None:
         """A mast without any trouble."""
 
-    _cup_wears = _dome_soils = _nothing
+    def _cup_wears(self) -> None:
+        """It began long ago: the year has it."""
+        self.begins_us = self._at(DAYS - self._worn_days)
+
+    _dome_soils = _cup_wears
 
     def _supply_fails_at_night(self) -> None:
-        """From the fourth day on the battery is empty before dawn, and the gateway restarts."""
-        for day in range(4, DAYS):
+        """From some day on the battery is empty before dawn, and the gateway restarts."""
+        first = int(self._begin(3, 8))
+        for day in range(first, DAYS):
             at_us = self._night(day, 21.5 + float(self._chance.random()))
+            self.begins_us = at_us if day == first else self.begins_us
             dip = self._rows(at_us - 6 * _HOUR, at_us + 3 * _HOUR)
             self._now["battery.voltage"][0, dip] -= np.linspace(0.1, 1.4, dip.stop - dip.start)
             self._happened.append((at_us, "under-voltage", {"times": 1}))
@@ -169,54 +189,91 @@ class Mast:
         return (self.start_us + day * _DAY) // _DAY * _DAY + round(utc_h * _HOUR)
 
     def _carried_away(self) -> None:
+        metres = int(self._chance.integers(600, 9000))
         moved = {"latitude": 27.7117, "longitude": 85.5043}
-        self._happened.append((self._at(9, 7.3), "site-moved", {"distance_m": 1370, **moved}))
+        at_us = self._at(self._begin(4, 12))
+        self._happened.append((at_us, "site-moved", {"distance_m": metres, **moved}))
         self._report_fields = {
-            "site_moved_m": 1370.0,
+            "site_moved_m": float(metres),
             "findings": [{
                 "area": "site", "severity": "warning",
-                "what": "the mast was moved: by GPS it is 1,370 m from [site]",
+                "what": f"the mast was moved: by GPS it is {metres:,} m from [site]",
                 "remedy": "find out who moved it; if it stays, give [site] the new position and its day",
             }],
         }  # fmt: skip
 
     def _uplink_too_slow(self) -> None:
-        """From the second day on the uplink is there for five hours a day, too few for the rest."""
-        for day in range(1, DAYS + 1):
+        """From some day on the uplink is there for five hours a day, too few for the rest."""
+        first = int(self._begin(1, 4))
+        self.begins_us = self._night(first, 8)
+        for day in range(first, DAYS + 1):
             self.away.append((self._night(day, 8), self._night(day, 27)))
 
     def _thermometers_cable(self) -> None:
-        """From the third day on ever more readings fail, half of them in the end."""
-        self._bad = np.clip((np.arange(DAYS * 144) / 144 - 3) / (DAYS - 3), 0, 1) * 0.55
+        """From some day on ever more readings fail, half of them in the end."""
+        first = self._begin(2, 6)
+        self._bad = np.clip((np.arange(DAYS * 144) / 144 - first) / (DAYS - first), 0, 1) * 0.55
+
+    def _stands(self, name: str, value: float | None = None) -> None:
+        """From some day on a sensor's value is the same, its last one or another."""
+        rows = self._rows(self._at(self._begin(2, 10)), self._at(DAYS))
+        of_sensor = self._now[name]
+        of_sensor[0, rows], of_sensor[1, rows] = of_sensor[0, rows.start] if value is None else value, 0.0
+
+    def _cup_seizes(self) -> None:
+        self._stands("cup-20m-a.wind_speed", 0.0)
+
+    def _vane_sticks(self) -> None:
+        self._stands("vane-48m.wind_direction")
+
+    def _hygrometer_sticks(self) -> None:
+        self._stands("dht.humidity")
+
+    def _barometer_hangs(self) -> None:
+        self.hangs_us = at_us = self._at(self._begin(2, 10))
+        self._happened.append((at_us + 600 * _S, "sampler-abandoned",
+                               {"sensor": "baro", "after_s": 600.0, "total": 1}))  # fmt: skip
+        remedy = "check its wiring; it is read again after a restart"
+        self._report_fields = {
+            "findings": [{"area": "sensor", "severity": "error", "what": "hangs: baro", "remedy": remedy}]
+        }
 
     def _visit(self) -> None:
-        self._restart(self._at(4, 4.2), 25 * 60 * _S)
-        self._happened.append((self._at(4, 4.8), "reloaded", {"sensors": 7}))
+        day = self._begin(2, 12)
+        self._restart(self._at(day), 25 * 60 * _S)
+        self._happened.append((self._at(day, 0.6), "reloaded", {"sensors": 7}))
 
     def _upgrade(self) -> None:
-        self._restart(self._at(2, 3), 40 * _S)
-        self._happened.append((self._at(2, 3.05), "upgraded", {"from": "1.3.0", "to": "1.4.0", "gap_s": 11}))
+        day = self._begin(1, 12)
+        self._restart(self._at(day), 40 * _S)
+        fields = {"from": "1.3.0", "to": "1.4.0", "gap_s": 11}
+        self._happened.append((self._at(day, 0.05), "upgraded", fields))
 
     def _night_without_uplink(self) -> None:
-        self.away.append((self._night(7, 13.5), self._night(7, 24.2)))
+        day = int(self._begin(2, 11))
+        self.begins_us = self._night(day, 13.5)
+        self.away.append((self.begins_us, self._night(day, 24.2)))
 
     def _gale(self) -> None:
-        rows = self._rows(self._at(8, 9), self._at(8, 11))
+        day = self._begin(2, 12)
+        rows = self._rows(self._at(day), self._at(day, 2))
         shape = 1 + 2.2 * np.sin(np.linspace(0, np.pi, rows.stop - rows.start))
         for name in self._now:
             if name.endswith("wind_speed"):
                 self._now[name][0, rows] = np.maximum(self._now[name][0, rows], 12) * shape
         self._now["baro.pressure"][0, rows] -= 0.3
-        self.away.append((self._at(8, 10), self._at(8, 10.7)))
+        self.away.append((self._at(day, 1), self._at(day, 1.7)))
 
     def _fog(self) -> None:
-        rows = self._rows(self._at(3, 10), self._at(4, 4))
+        day = self._begin(2, 11)
+        rows = self._rows(self._at(day), self._at(day, 18))
         for name, value in (("dht.humidity", 99.0), ("dht.temperature", 6.0)):
             self._now[name][0, rows], self._now[name][1, rows] = value, 0.05
         self._now["pyranometer.irradiance"][:, rows] *= 0.2
 
     def _ice(self) -> None:
-        rows = self._rows(self._at(10, 16), self._at(10, 20.5))
+        day = self._begin(2, 12)
+        rows = self._rows(self._at(day), self._at(day, 4.5))
         self._now["dht.temperature"][0, rows], self._now["dht.humidity"][0, rows] = -3.0, 96.0
         self._now["cup-50m-a.wind_speed"][:, rows] *= np.linspace(1, 0, rows.stop - rows.start) ** 0.3
 
@@ -275,7 +332,8 @@ class Mast:
             values = self._values(name, np.arange(first, last), period_us)
             for at, value in zip(range(first, last), values, strict=True):
                 time_us = self.start_us + at * period_us
-                if any(begin <= time_us < end for begin, end in self.off):
+                is_off = any(begin <= time_us < end for begin, end in self.off)
+                if is_off or (sensor == "baro" and time_us >= self.hangs_us):
                     continue
                 failed = (
                     sensor == "dht" and self._luck[at] < self._bad[(time_us - self.start_us) // _INTERVAL]
@@ -314,10 +372,11 @@ class Mast:
                 continue
             waiting = self._waiting(end_us)
             until_us = next((off for off, up in self.off if up == ends_us), end_us) if is_over else end_us
-            last = {
-                name: -(-(until_us - self.start_us) // (period_s * _S)) - self._base(number, period_s * _S)
-                for name, period_s in PERIODS_S.items()
-            }  # fmt: skip
+            last = {}
+            for name, period_s in PERIODS_S.items():
+                read_us = min(until_us, self.hangs_us) if name.startswith("baro") else until_us
+                read = -(-(read_us - self.start_us) // (period_s * _S))
+                last[name] = max(0, read - self._base(number, period_s * _S))
             record = {
                 "v": 1, "gateway": self.gateway, "run": self.run(number), "boot": f"b{number}",
                 "previous_run": self.run(number - 1) if number else None, "dropped": [],
@@ -385,9 +444,11 @@ class Mast:
         poor = 1 - float(self._bad[day].mean()) if day.stop > 0 else 1.0
         off_us = sum(end - begin for begin, end in self.off if at_us - _DAY < begin < at_us)
         waiting, is_away = self._waiting(at_us), self._is_away(at_us)
+        hung = min(max(0.0, (at_us - self.hangs_us) / _DAY), 1.0)
+        good = {"dht": poor, "bar": 1 - hung}
         channels = {
             name: {"sampled": (count := 86_400 // period_s), "forwarded": 0 if is_away else count,
-                   "dropped": 0, "recovery": round(poor if name.startswith("dht") else 1.0, 4)}
+                   "dropped": 0, "recovery": round(good.get(name[:3], 1.0), 4)}
             for name, period_s in PERIODS_S.items()
         }  # fmt: skip
         weak = sum(kind == "under-voltage" and at_us - _DAY < at < at_us for at, kind, _ in self._happened)
@@ -435,6 +496,7 @@ def _driver(sensor: str) -> str:
 
 def fleet(seed: int, end: datetime, masts: int = 20) -> list[Mast]:
     """The masts; which ones have a fault or a trouble is by the seed."""
-    drawn = np.random.default_rng(seed).permutation(masts)
-    kinds = dict(zip(drawn.tolist(), (*FAULTS, *TROUBLES), strict=False))
+    chance = np.random.default_rng(seed)
+    drawn, faults = chance.permutation(masts), chance.permutation(FAULTS)[:_FAULTY]
+    kinds = dict(zip(drawn.tolist(), (*faults.tolist(), *TROUBLES), strict=False))
     return [Mast(number, seed, kinds.get(number), end) for number in range(masts)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as F
 
 from cloud.lake.health import read_trends
 from spark_jobs.jobs.alerts import AlertsJob
@@ -45,3 +45,16 @@ def test_a_worn_cup_is_in_the_table_and_raises_an_alert(
     assert (alert.channel, alert.state, alert.historical) == ("cup-a.wind_speed", "raised", False)
     assert alert.detail == f"mast-07: cup-a.wind_speed: {worn.detail}"
     assert alert.value == worn.days_left
+
+    # A calm leaves no line, which is no end of what is nearly at its limit; a new cup's first weeks are one.
+    written = spark.read.format("delta").load(settings.table("trends"))
+    for days, value, expected in ((1, -2.7, ["raised"]), (2, -0.1, ["cleared", "raised"])):
+        row = written.where("channel = 'cup-a.wind_speed' and kind = 'twins'").limit(1)
+        later = row.withColumns({
+            "date": F.date_add("date", days), "value": F.lit(value),
+            "a_month": F.lit(None).cast("double"), "crosses_until": F.lit(None).cast("date"),
+        })  # fmt: skip
+        later.write.format("delta").mode("append").save(settings.table("trends"))
+        job.finish()
+        cup_wears = [each.state for each in found(provisioned, "mast-07") if each.rule == "cup-wears"]
+        assert sorted(cup_wears) == expected

@@ -99,6 +99,8 @@ def test_the_worst_comes_first_and_what_is_over_or_mere_information_does_not(tmp
     assert "fieldgate-report.timer" in said["d"]
     assert said["g"].startswith("Book the laboratory")
     assert [each.remedy for each in found if each.gateway == "c"] == ["", "shade"]
+    assert {each.gateway for each in found if each.since} == {"b", "y", "z"}
+    assert found[3].since == f"{ago(2):%Y-%m-%d %H:%M}"
 
 
 def test_one_cause_is_shown_once(tmp_path: Path) -> None:

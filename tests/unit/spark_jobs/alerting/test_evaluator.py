@@ -397,6 +397,7 @@ def test_twins_disagree_by_their_means_over_the_same_windows() -> None:
     assert short(events) == [("RAISED", 10, 20, True), ("CLEARED", 10, 50, True)]
     assert events[0].value == pytest.approx(0.6)
     assert {t.channel for t in events} == {"a.wind_speed"}
+    assert events[0].detail == "8.00 beside 7.40 at b.wind_speed"
 
 
 def test_twins_about_north_agree_and_those_apart_dont() -> None:

@@ -31,6 +31,10 @@ def test_the_packaged_rules_are_of_every_kind_and_send_no_command() -> None:
     assert (cup.tolerance, cup.moving_above, cup.hold_us) == (0.0, 1.5, 600 * S)
     assert cup.applies_to("any-mast", "cup-50m-a.wind_speed")
     assert not cup.applies_to("any-mast", "dht.temperature")
+    vane = next(rule for rule in packaged.rules if rule.name == "vane-stuck")
+    assert vane.text("mast-07", "vane.wind_direction", 43_200.0) == (
+        "mast-07: vane.wind_direction has not turned for 12 h"
+    )
 
 
 def test_the_packaged_rules_are_read_from_the_archive_that_clusters_get(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ command = { action = "stop", target = "heater" }
     assert command is not None
     assert (command.action, command.target, command.args) == ("stop", "heater", {})
     assert (command.expires_us, command.min_interval_us, command.per_hour) == (600 * S, 900 * S, 2)
-    assert rule.text("mast-07", None, 61.0) == "hot mast-07 gateway 61.00"
+    assert rule.text("mast-07", None, 61.0) == "hot mast-07 the whole mast 61.00"
     assert rule.applies_to("mast-07", "box.temperature")
     assert rule.applies_to("test", None)
     assert not rule.applies_to("mast-17", "box.temperature")
@@ -133,8 +137,8 @@ gateway = []
         'r.toml:10: rule[2].for: must be a duration such as "500ms", "30s", "10m", "1h" or "1d"',
         'r.toml:11: rule[2].severity: must be one of "info", "warning", "critical", not "warn" '
         '(did you mean "warning"?)',
-        "r.toml:12: rule[2].message: names {vale}; there are {rule}, {gateway}, {channel}, {value}, {detail} "
-        '(did you mean "value"?)',
+        "r.toml:12: rule[2].message: names {vale}; there are {rule}, {gateway}, {channel}, {value}, "
+        '{duration}, {detail} (did you mean "value"?)',
         "r.toml:13: rule[2].command.target: is required",
         "r.toml:14: rule[2].command.action: must be a word of letters, digits, '.', '_' and '-'",
         "r.toml:15: rule[2].command.per_hour: must be at least 1, not 0",
