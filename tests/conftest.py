@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
 from cloud.kafka.provision import provision_topics
+from cloud.local import process
 from cloud.local.kafka_broker import LocalBroker
-from cloud.local.process import free_port as choose_port
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.schedule import SparkOnTwo
 from tests.support.servers import eventually, unique_name
@@ -36,6 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("new-examples" if config.getoption("--full") else "same-examples")
+    _choose_other_ports_than_others()
+
+
+def _choose_other_ports_than_others() -> None:
+    """Gives each process that runs a share of the tests its own ports: what it finds free stays so."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        return
+    lowest, highest = process._LOWEST_PORT, process._HIGHEST_PORT
+    share = (highest - lowest) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    process._LOWEST_PORT = lowest + share * int(worker.removeprefix("gw"))
+    process._HIGHEST_PORT = process._LOWEST_PORT + share - 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -144,4 +156,4 @@ def nowhere() -> Iterator[str]:
 @pytest.fixture
 def free_port() -> int:
     """A TCP port of 127.0.0.1 on which no program listens."""
-    return choose_port()
+    return process.free_port()
