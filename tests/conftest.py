@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
@@ -40,14 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _choose_other_ports_than_others() -> None:
-    """Gives each process that runs a share of the tests its own ports: what it finds free stays so."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is None:
-        return
-    lowest, highest = process._LOWEST_PORT, process._HIGHEST_PORT
-    share = (highest - lowest) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    process._LOWEST_PORT = lowest + share * int(worker.removeprefix("gw"))
-    process._HIGHEST_PORT = process._LOWEST_PORT + share - 1
+    """Gives each process that runs a share of the tests its own ports, each once: a free one stays free."""
+    shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = list(range(process._LOWEST_PORT + own, process._HIGHEST_PORT, shares))
+    random.shuffle(ports)
+    in_turn = itertools.cycle(ports)
+    pytest.MonkeyPatch().setattr(process, "random", SimpleNamespace(randint=lambda *_: next(in_turn)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

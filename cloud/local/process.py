@@ -24,16 +24,10 @@ _LOWEST_PORT, _HIGHEST_PORT = 20_000, 32_000
 connect to itself and so keep the server from ever coming back."""
 
 
-_given: Final[set[int]] = set()
-"""Ports that this process has chosen: each may have no listener yet."""
-
-
 def free_port() -> int:
     """A TCP port without a listener at 127.0.0.1; random, so that two programs hardly pick the same."""
     for _ in range(200):
         port = random.randint(_LOWEST_PORT, _HIGHEST_PORT)  # noqa: S311
-        if port in _given:
-            continue
         with socket.socket() as probe:
             # Servers do so too: a port whose last connections linger in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,7 +35,6 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            _given.add(port)
             return port
     raise OSError(f"no free TCP port from {_LOWEST_PORT} to {_HIGHEST_PORT} on 127.0.0.1")
 
