@@ -104,7 +104,7 @@ def records(bootstrap_servers: str, topic: str) -> list[Message]:
         consumer.assign([partition])
         found: list[Message] = []
         while len(found) < end:
-            found += [message for message in consumer.consume(1000, timeout=1.0) if message.error() is None]
+            found += [message for message in consumer.consume(1000, timeout=0.02) if message.error() is None]
         return found
     finally:
         consumer.close()

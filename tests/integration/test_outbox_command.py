@@ -92,7 +92,7 @@ def arrived(kafka: LocalBroker, topic: str) -> Counter[tuple[int, bool]]:
         consumer.assign([place])
         found: Counter[tuple[int, bool]] = Counter()
         while found.total() < end:
-            for message in consumer.consume(1000, timeout=1):
+            for message in consumer.consume(1000, timeout=0.02):
                 assert message.error() is None
                 seq = json.loads(message.value() or b"")["seq"]
                 found[seq, ("replayed", b"1") in (message.headers() or [])] += 1
