@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
@@ -18,8 +21,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
 from cloud.kafka.provision import provision_topics
+from cloud.local import process
 from cloud.local.kafka_broker import LocalBroker
-from cloud.local.process import free_port as choose_port
 from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.schedule import SparkOnTwo
 from tests.support.servers import eventually, unique_name
@@ -36,6 +39,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("new-examples" if config.getoption("--full") else "same-examples")
+    _choose_other_ports_than_others()
+
+
+def _choose_other_ports_than_others() -> None:
+    """Gives each process that runs a share of the tests its own ports, each once: a free one stays free."""
+    shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = list(range(process._LOWEST_PORT + own, process._HIGHEST_PORT, shares))
+    random.shuffle(ports)
+    in_turn = itertools.cycle(ports)
+    pytest.MonkeyPatch().setattr(process, "random", SimpleNamespace(randint=lambda *_: next(in_turn)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -144,4 +158,4 @@ def nowhere() -> Iterator[str]:
 @pytest.fixture
 def free_port() -> int:
     """A TCP port of 127.0.0.1 on which no program listens."""
-    return choose_port()
+    return process.free_port()

@@ -155,7 +155,8 @@ def test_mosquitto_carries_two_megabytes_and_forgets_on_restart(mosquitto: Local
     client.loop_start()
     try:
         eventually(lambda: subscribed)
-        client.publish("flood", b"x" * 2_000_000, qos=1, retain=True)
+        # Until it is acknowledged, a client sends it anew to a broker that comes back.
+        client.publish("flood", b"x" * 2_000_000, qos=1, retain=True).wait_for_publish(90)
         eventually(lambda: received)
         assert len(received[0].payload) == 2_000_000
         first_pid = mosquitto.pid

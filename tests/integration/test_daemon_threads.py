@@ -91,7 +91,7 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     owner: Callable[[Gateway], Any],
     part: str,
     mosquitto: LocalMosquitto,
-    free_port: int,
+    nowhere: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -100,7 +100,7 @@ def test_a_dead_thread_ends_the_daemon_with_1_and_nothing_unaccounted(
     monkeypatch.setattr("gateway.daemon.daemon._KAFKA_GRACE_S", 0.2)
     path = tmp_path / "gateway.toml"
     path.write_text(CONFIG)
-    overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": f"127.0.0.1:{free_port}"}
+    overrides = {"mqtt.port": mosquitto.port, "kafka.bootstrap_servers": nowhere}
     daemon = build(load(path, overrides), path, overrides)
     broken, whole = owner(daemon.gateway), getattr(owner(daemon.gateway), part)
     replaced = BrokenProducer(daemon, whole) if part == "_producer" else broken_once(daemon, whole)

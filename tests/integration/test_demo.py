@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import signal
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -69,7 +70,12 @@ def test_nothing_is_left_running(tmp_path: Path, config: Path, number: signal.Si
         started = psutil.Process(demo.process.pid)
 
         def names() -> set[str]:
-            return {child.name() for child in started.children(recursive=True)}
+            found = set()
+            for child in started.children(recursive=True):
+                # It may have ended since.
+                with suppress(psutil.Error):
+                    found.add(child.name())
+            return found
 
         eventually(names, UP_S, until=lambda found: found >= {"java", "mosquitto"})
         demo.process.send_signal(number)

@@ -21,7 +21,7 @@ from gateway.commands.demo.mosquitto import LocalMosquitto
 from tests.integration.test_third_party import headers, send, settled
 from tests.support.commands import called
 from tests.support.config import config_text, dht
-from tests.support.mast import records, run_gateway
+from tests.support.mast import published, records, run_gateway
 from tests.support.servers import eventually, unique_name
 
 COUNT = 50
@@ -92,11 +92,14 @@ def test_each_message_ends_in_its_topic_and_the_accounts_balance(
         send(mosquitto, messages + list(bad))
         # What is for the valve is stored before Kafka refuses its topic, and nothing waits for the valve.
         status = eventually(
-            mast.status_now,
-            until=lambda now: now["outbox_records"] == COUNT and not now["in_flight"] and now["parked"],
+            mast.status,
+            until=lambda now: (
+                (now["received"], now["dead_letters"]) == (len(messages) + len(bad), len(bad))
+                and (now["outbox_records"], now["in_flight"]) == (COUNT, 0)
+                and bool(now["parked"])
+            ),
         )
-        assert status["received"] == len(messages) + len(bad)
-        assert (status["ignored"]["FILTERED"], status["dead_letters"]) == (COUNT, len(bad))
+        assert status["ignored"]["FILTERED"] == COUNT
         assert list(status["parked"]) == [f"{name}.valve"]
         pump = numbers(provisioned, f"{name}.pump")
         assert len(pump) == COUNT
@@ -143,8 +146,7 @@ def test_a_field_of_the_gateway_is_in_each_reading_of_its_sensors(
     with run_gateway(tmp_path, text, name, provisioned, mosquitto) as mast:
         mast.sample(4)
         assert mast.stop() == 0
-    found = [json.loads(each.value() or b"") for each in records(provisioned, ["mqtt.temperature"])]
-    ours = [each for each in found if each["gateway"] == name]
+    ours = published(provisioned, "mqtt.temperature", name, mast.outbox)
     assert ours
     assert {each["site"] for each in ours} == {"north"}
 
@@ -186,13 +188,11 @@ def test_a_quantity_of_the_configs_own_has_a_topic_like_any_other(
         eventually(lambda: mast.status_now().get("mqtt_connected"))
         totals = [("meter/a", b"%d" % total) for total in (9990, 5, 25, 1000)]
         send(mosquitto, [*totals, ("loggers/logger-9", encode_reading(device))])
-        status = eventually(
-            mast.status_now, until=lambda now: now["received"] == len(totals) + 1 and not now["in_flight"]
-        )
+        status = settled(mast, len(totals) + 1)
         assert (status["ignored"]["FIRST_TOTAL"], status["dead_letters"]) == (1, 0)
         assert mast.stop() == 0
     readings = [parse_reading(each.value() or b"") for each in records(provisioned, [f"mqtt.{quantity}"])]
-    ours = [each for each in readings if each.gateway == name]
+    ours = sorted((each for each in readings if each.gateway == name), key=lambda each: each.seq)
     assert [each.value for each in ours] == pytest.approx([1.5, 2.0, 97.5])
     assert [(each.raw, each.quality, each.reasons) for each in ours] == [
         (5.0, 1, ()), (25.0, 1, ()), (1000.0, 4, ("OVER_RANGE",)),

@@ -25,7 +25,8 @@ from tests.support.servers import eventually
 
 BROKERS = "test.mock.num.brokers"
 RECORD = Record("mqtt.wind_speed", b"mast-07/cup.wind_speed", b"7.2", ())
-HELD_BACK = {"linger.ms": "1000"}
+HELD_BACK = {"linger.ms": "30000"}
+"""Longer than a busy machine takes until the client has failed."""
 
 
 def fail_for_good(sink: KafkaSink[int]) -> None:

@@ -15,10 +15,13 @@ from tests.support.config import ID, PLACE, Table, baro, config_text, cup, senso
 from tests.support.mast import run_gateway
 from tests.support.servers import eventually
 
+TEN_PAST = {"start": "2026-01-01T00:10:00Z"}
+"""The board's time: no full hour passes, at which a sensor that is read each hour would be."""
+
 
 def mast_config(listen: str, *more: Table) -> str:
-    gps = sensor("gps", "gpsd")
-    return config_text(cup("cup-a"), baro(), gps, *more, gateway=PLACE, status={"listen": listen})
+    sensors = cup("cup-a"), baro(), sensor("gps", "gpsd"), *more
+    return config_text(*sensors, gateway=PLACE, board=TEN_PAST, status={"listen": listen})
 
 
 def read(config: Path, *arguments: str, columns: int = 100) -> subprocess.CompletedProcess[str]:
@@ -50,12 +53,12 @@ def test_without_a_daemon_the_board_is_opened_and_given_back(tmp_path: Path, fre
     lines = [
         json.loads(line) for line in read(config, "baro", "--seconds", "2.5", "--json").stdout.splitlines()
     ]
-    assert len(lines) in (2, 3)
+    assert 1 <= len(lines) <= 3
     assert [each["seq"] for each in lines] == list(range(1, len(lines) + 1))
 
 
-def test_what_is_wrong_is_reported(tmp_path: Path, free_port: int) -> None:
-    gps = sensor("gps", "gpsd", port=free_port, **PLACE)
+def test_what_is_wrong_is_reported(tmp_path: Path, nowhere: str) -> None:
+    gps = sensor("gps", "gpsd", port=int(nowhere.partition(":")[2]), **PLACE)
     text = config_text(gps, board={"kind": "raspberry-pi"}, status={"listen": ""})
     config = write_config(tmp_path, text)
     done = read(config, "--json")
@@ -65,7 +68,7 @@ def test_what_is_wrong_is_reported(tmp_path: Path, free_port: int) -> None:
     assert not answer["ok"]
     assert (gps["value"], gps["quality"], gps["reasons"]) == (None, 9, ["READ_ERROR"])
     words = "the sensor does not answer: check plug, wiring and supply; "
-    assert gps["words"].startswith(f"{words}nothing answers at 127.0.0.1:{free_port} (")
+    assert gps["words"].startswith(f"{words}nothing answers at {nowhere} (")
     assert "is the service running?" in gps["trouble"]
     done = read(config, "gsp")
     assert (done.returncode, done.stderr) == (1, "fieldgate: no sensor 'gsp' (did you mean gps?)\n")

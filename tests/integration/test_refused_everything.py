@@ -71,7 +71,7 @@ def test_a_kafka_that_refuses_everything_is_named_in_status_metrics_doctor_and_l
         assert key in status["kafka_problem"]
         assert status["kafka_refusal"] == kind
         assert f'fieldgate_kafka_refuses{{reason="{kind}"}} 1.0' in mast.metrics()
-        assert name in mast.log.read_text()
+        eventually(lambda: name in mast.log.read_text())
         assert status["dead_letters"] == 0
         eventually(lambda: mast.status()["outbox_records"], until=lambda rows: rows > 3)
         mast.write(

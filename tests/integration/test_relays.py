@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cloud.local.process import free_port
 from tests.support.config import config_text, dht, write_config
 from tests.support.servers import eventually, fieldgate
 
@@ -27,15 +26,15 @@ def levels(directory: Path) -> dict[str, bool]:
 
 
 @contextmanager
-def daemon(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+def daemon(directory: Path, nowhere: str) -> Iterator[subprocess.Popen[bytes]]:
     """One whose Kafka and Mosquitto don't exist."""
     text = config_text(
         dht(),
         actuator=[FAN],
         interlock=[WARM],
         board={"pins_file": "pins.json"},
-        mqtt={"port": free_port()},
-        kafka={"bootstrap_servers": f"127.0.0.1:{free_port()}"},
+        mqtt={"port": int(nowhere.partition(":")[2])},
+        kafka={"bootstrap_servers": nowhere},
         status={"listen": ""},
     )
     path = write_config(directory, text)
@@ -46,8 +45,10 @@ def daemon(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def test_after_kill_9_the_units_command_makes_it_safe_whatever_else_is_wrong(tmp_path: Path) -> None:
-    with daemon(tmp_path) as process:
+def test_after_kill_9_the_units_command_makes_it_safe_whatever_else_is_wrong(
+    tmp_path: Path, nowhere: str
+) -> None:
+    with daemon(tmp_path, nowhere) as process:
         assert eventually(lambda: levels(tmp_path), until=lambda found: found == ON) == ON
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -59,8 +60,8 @@ def test_after_kill_9_the_units_command_makes_it_safe_whatever_else_is_wrong(tmp
     assert (done.returncode, done.stdout, levels(tmp_path)) == (0, "fan: off\n", OFF)
 
 
-def test_a_stop_leaves_it_safe(tmp_path: Path) -> None:
-    with daemon(tmp_path) as process:
+def test_a_stop_leaves_it_safe(tmp_path: Path, nowhere: str) -> None:
+    with daemon(tmp_path, nowhere) as process:
         eventually(lambda: levels(tmp_path), until=lambda found: found == ON)
         process.send_signal(signal.SIGTERM)
         eventually(lambda: levels(tmp_path), until=lambda found: found == OFF)

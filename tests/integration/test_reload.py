@@ -205,7 +205,8 @@ def test_other_kafka_properties_take_over_without_a_loss(
     assert mast.reload(secured) is None
     authority.write_text("renewed")
     assert mast.reload(secured) is None
-    assert '["kafka.properties.\\"ssl.ca.location\\""]' in mast.log.read_text()
+    # The log is written beside.
+    eventually(lambda: '["kafka.properties.\\"ssl.ca.location\\""]' in mast.log.read_text())
     bad = plain(mast) + more.format('"never"')
     line = bad.splitlines().index('"linger.ms" = "never"') + 1
     error = mast.reload(bad) or ""

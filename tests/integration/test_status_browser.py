@@ -70,6 +70,7 @@ def mast(provisioned: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         run_gateway(directory, mast_config(name), name, provisioned, mosquitto) as gateway,
     ):
         eventually(gateway.sampled, 60)
+        eventually(lambda: gateway.status()["mqtt_connected"], 60)
         publish.single("shed", "21.5", qos=1, hostname=mosquitto.host, port=mosquitto.port)
         yield Mast(gateway, directory / "outbox.db")
         gateway.stop()

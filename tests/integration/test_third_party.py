@@ -222,12 +222,12 @@ def test_each_kind_beside_the_others_ends_where_it_should_once(
 
 
 def test_the_identity_is_of_the_first_receipt_and_survives_the_outbox(
-    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path, free_port: int
+    provisioned: str, mosquitto: LocalMosquitto, tmp_path: Path, nowhere: str
 ) -> None:
     name = unique_name("mast")
     messages = [("number/shed/temperature", b"%d.5" % count) for count in range(COUNT)]
     messages += [("blobs/7", b"%d" % count) for count in range(COUNT)]
-    with forwarding(tmp_path, f"127.0.0.1:{free_port}", mosquitto, name) as mast:
+    with forwarding(tmp_path, nowhere, mosquitto, name) as mast:
         send(mosquitto, messages)
         eventually(lambda: mast.status_now(), until=lambda status: status["spilled"] >= 2 * COUNT)
         first_run = mast.status()["run"]
@@ -264,8 +264,8 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("forwards")
-def test_a_raw_copy_of_our_own_reading_is_not_taken_for_its_echo(tmp_path: Path, free_port: int) -> None:
-    with running(f"127.0.0.1:{free_port}", "mqtt.{quantity}", tmp_path / "outbox.db") as station:
+def test_a_raw_copy_of_our_own_reading_is_not_taken_for_its_echo(tmp_path: Path, nowhere: str) -> None:
+    with running(nowhere, "mqtt.{quantity}", tmp_path / "outbox.db") as station:
         station.sequences.draw("cup.wind_speed")
         own = station.intake.records.own(
             reading(1, gateway="mast-07", run="thisrun"), "fieldgate/mast-07/cup"
@@ -279,8 +279,8 @@ def test_a_raw_copy_of_our_own_reading_is_not_taken_for_its_echo(tmp_path: Path,
 
 
 @pytest.mark.usefixtures("forwards")
-def test_after_the_last_word_no_message_is_taken_nor_acknowledged(tmp_path: Path, free_port: int) -> None:
-    with running(f"127.0.0.1:{free_port}", "mqtt.{quantity}", tmp_path / "outbox.db") as station:
+def test_after_the_last_word_no_message_is_taken_nor_acknowledged(tmp_path: Path, nowhere: str) -> None:
+    with running(nowhere, "mqtt.{quantity}", tmp_path / "outbox.db") as station:
         arrive(station.forwarder, "number", b"400", Ack(1, 1))
         taken_in(station.forwarder)
 

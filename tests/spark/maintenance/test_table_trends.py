@@ -22,13 +22,14 @@ def test_a_worn_cup_is_in_the_table_and_raises_an_alert(
     spark: SparkSession, settings: Settings, provisioned: str
 ) -> None:
     settings = replace(settings, bootstrap_servers=provisioned)
-    today = datetime.now(UTC).date()
+    now = datetime.now(UTC)
+    today = now.date()
     # In the tropics the sun is as high in all seasons.
     write_worn(Path(settings.lake), today, latitude=5.0)
     # The table is there when the job begins: what it has then is no news.
     ensure_table(spark, settings, TRENDS)
     job = AlertsJob(spark, settings)
-    done = Maintenance(spark, settings, MaintenanceOptions()).round()
+    done = Maintenance(spark, settings, MaintenanceOptions(), lambda: now).round()
     assert {"action": "trends", "table": "trends", "rows": 7} in done.actions
     rows = spark.read.format("delta").load(settings.table("trends")).collect()
     printed, missing = read_trends({"lake": (settings.lake, None)}, today)

@@ -223,7 +223,9 @@ def test_how_far_queries_have_read_is_read_from_a_bucket(moto: Moto) -> None:
         read_progress("s3://nowhere/lake-checkpoints", moto.options())
 
 
-def test_why_a_query_finds_nothing(moto: Moto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_a_query_finds_nothing(
+    moto: Moto, nowhere: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = moto.config(tmp_path / "cloud.toml", f"s3a://{moto.make_bucket()}/lake")
 
     def error(*more: str) -> str:
@@ -232,8 +234,8 @@ def test_why_a_query_finds_nothing(moto: Moto, tmp_path: Path, capsys: pytest.Ca
 
     assert "no lake at s3a://" in error()
     assert "no such bucket: nowhere at http://127.0.0.1" in error("--lake", "s3://nowhere/lake")
-    config = moto.config(tmp_path / "cloud.toml", "s3://any/lake", free_port())
-    assert "no connection to http://127.0.0.1" in error()
+    config = moto.config(tmp_path / "cloud.toml", "s3://any/lake", int(nowhere.partition(":")[2]))
+    assert f"no connection to http://{nowhere}" in error()
 
 
 @pytest.fixture

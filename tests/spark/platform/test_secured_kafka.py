@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from cloud.config import load
 from cloud.errors import CloudError
+from cloud.kafka.provision import provision_topics
 from cloud.kafka.topic_scan import read_furthest
 from cloud.local.process import free_port
 from cloud.operate.identity import IdentityTopic
@@ -117,6 +118,13 @@ def _head(servers: str) -> str:
     return f'[kafka]\nbootstrap_servers = "{servers}"\n[kafka.properties]\n'
 
 
+@pytest.fixture(scope="module")
+def filled(broker: SecuredBroker) -> None:
+    """There are topics, and twenty readings: a test that is run again alone has them too."""
+    provision_topics(broker.bootstrap_servers, partitions=1, replication=1)
+    produce(broker, "early-run", 20)
+
+
 def test_a_gateway_its_topics_and_its_accounts(
     broker: SecuredBroker, place: Path, tmp_path: Path, mosquitto: LocalMosquitto
 ) -> None:
@@ -151,6 +159,7 @@ def test_a_gateway_its_topics_and_its_accounts(
     broker.forbid("jobs")
 
 
+@pytest.mark.usefixtures("filled")
 @pytest.mark.timeout(900)
 def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
     broker: SecuredBroker, place: Path, capsys: pytest.CaptureFixture[str]
@@ -181,7 +190,7 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
         # Taken away while they run, and given back.
         before = jobs.log.count("Kafka forbids the jobs' user ")
         broker.forbid("jobs")
-        produce_one(broker)
+        produce(broker, "late-run", 1)
         jobs.awaits("Kafka forbids the jobs' user ", before + 1)
         broker.allow("jobs", AclOperation.ALL)
         eventually(lambda: stored(place, capsys, "late-run") == 1, 300, poll_s=1.0)
@@ -193,6 +202,7 @@ def test_the_jobs_go_on_as_each_refusal_is_mended_and_show_no_secret(
     assert all("Kafka" in line and len(line) < 400 for line in failures), failures
 
 
+@pytest.mark.usefixtures("filled")
 def test_replay_over_mtls(
     broker: SecuredBroker,
     place: Path,
@@ -205,7 +215,7 @@ def test_replay_over_mtls(
     arguments = ["--cloud", str(place / "mtls.toml"), "--from", begin, "--dry-run", "--json"]
     monkeypatch.setattr(replay, "running_session", lambda *_: nullcontext(spark))
     replay.main(*parse_command("replay", arguments))
-    assert json.loads(capsys.readouterr().out)["records"] >= 21
+    assert json.loads(capsys.readouterr().out)["records"] >= 20
 
 
 def stored(place: Path, capsys: pytest.CaptureFixture[str], run: str = "%") -> int:
@@ -218,10 +228,12 @@ def stored(place: Path, capsys: pytest.CaptureFixture[str], run: str = "%") -> i
     return count
 
 
-def produce_one(broker: SecuredBroker) -> None:
+def produce(broker: SecuredBroker, run: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    item = reading(1, run="late-run", at_us=time.time_ns() // 1000)
-    producer.produce(TOPIC, encode_reading(item), reading_key(item.gateway, item.channel))
+    now_us = time.time_ns() // 1000
+    for seq in range(1, count + 1):
+        item = reading(seq, run=run, at_us=now_us - (count - seq) * 1_000_000)
+        producer.produce(TOPIC, encode_reading(item), reading_key(item.gateway, item.channel))
     assert producer.flush(30) == 0
 
 

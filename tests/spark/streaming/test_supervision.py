@@ -149,7 +149,7 @@ def test_what_is_cut_short_by_the_end_is_no_failure(spark: SparkSession, setting
     class Busy(Rate):
         def tick(self) -> None:
             stopping.set()
-            cut.append(eventually(lambda: job.gate.is_shut, 10))
+            cut.append(eventually(lambda: job.gate.is_shut))
             raise RuntimeError("Spark has ended under it")
 
     job = Supervised(name, spark, settings, lambda: Busy(name, spark, print))

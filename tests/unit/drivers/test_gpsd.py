@@ -13,6 +13,7 @@ from contextlib import closing
 
 import pytest
 
+from cloud.local.process import free_port
 from drivers.boards.pi import PiBoard
 from drivers.gpsd import Gpsd, GpsdOptions, distance_m, parse_report, report_position
 from drivers.hardware.lines import SocketLines
@@ -185,16 +186,11 @@ def test_a_position_to_measure_from_is_needed() -> None:
         gpsd.start()
 
 
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return int(server.getsockname()[1])
-
-
-def test_a_refused_connection_is_a_read_error_that_names_it() -> None:
-    port = free_port()
+def test_a_refused_connection_is_a_read_error_that_names_it(nowhere: str) -> None:
+    port = int(nowhere.partition(":")[2])
     gpsd = Gpsd(PiBoard(), GpsdOptions(port=port, latitude=0.0, longitude=0.0))
     gpsd.start()
-    with pytest.raises(ReadError, match=f"nothing answers at 127.0.0.1:{port}"):
+    with pytest.raises(ReadError, match=f"nothing answers at {nowhere}"):
         gpsd.read()
 
 

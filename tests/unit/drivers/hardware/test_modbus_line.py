@@ -19,8 +19,11 @@ from drivers.emulation.parts import EmulatedModbus, crc16, respond
 from drivers.hardware.modbus_line import ModbusLine, ModbusLines, open_port, rtu_frames
 from drivers.interface import ByteStream, ChecksumError, ModbusPort, ReadError, SilentError
 from tests.support.modbus_simulator import UNIT, Cable, simulated
+from tests.support.servers import eventually
 
 SHORT_S = 0.3
+BROKEN_S = 2.0
+"""Where a part of an answer comes, and not the rest."""
 LONG_S = 20.0
 """Only where an answer comes: a busy machine may take its time."""
 WORDS = tuple(range(100))
@@ -89,7 +92,7 @@ def test_damaged_answers(board: PiBoard, cable: Cable) -> None:
             line.read_registers(UNIT, "holding", 0, 3, LONG_S)
         cable.damage = lambda answer: answer[:-1]
         with pytest.raises(ChecksumError, match="broke off after 10 bytes"):
-            line.read_registers(UNIT, "holding", 0, 3, SHORT_S)
+            line.read_registers(UNIT, "holding", 0, 3, BROKEN_S)
         cable.damage = lambda answer: answer
         assert line.read_registers(UNIT, "holding", 0, 3, LONG_S) == (0, 1, 2)
 
@@ -211,6 +214,7 @@ def test_what_comes_too_late_is_no_later_answer(board: PiBoard, cable: Cable) ->
         cable.damage = keep
         with pytest.raises(SilentError):
             line.read_registers(UNIT, "holding", 1, 1, SHORT_S)
+        eventually(lambda: late)
         cable.damage = lambda answer: answer
         os.write(cable._masters[0], b"".join(late))
         assert line.read_registers(UNIT, "holding", 2, 1, LONG_S) == (2,)
@@ -276,7 +280,7 @@ def test_tcp_answers_that_are_none(board: PiBoard) -> None:
     ) as port:
         line = board.modbus(port)
         with pytest.raises(ChecksumError, match="broke off"):
-            line.read_registers(UNIT, "holding", 0, 1, SHORT_S)
+            line.read_registers(UNIT, "holding", 0, 1, BROKEN_S)
         with pytest.raises(ChecksumError, match="2 registers instead of 1"):
             line.read_registers(UNIT, "holding", 0, 1, LONG_S)
         with pytest.raises(SilentError, match="exception 11: it doesn't answer the gateway"):

@@ -254,7 +254,7 @@ class LateField(Field):
     def sampler(self, sensor: SensorConfig) -> Sampler:
         mast = RunContext("mast-07", "run", self.clock, self.sequences, self.emit, "boot")
         self.made[sensor.name] += 1
-        cup = LateCup(self.made[sensor.name], self.hardware[sensor.name])
+        cup = LateCup(self.made[sensor.name], self.hardware[sensor.name], self.clock)
         return Sampler(sensor, cup, mast, retry_after_s=2.0)
 
 
