@@ -160,7 +160,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_config(parser)
     add_list(parser, "--sensor", "sensors", "NAME", "this one only")
-    parser.add_argument("--restart", action="store_true", help="forget a session that was broken off")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -202,7 +201,7 @@ def _walk(
         "Ctrl-C breaks off; nothing is lost."
     )
     earlier = session.earlier()
-    if earlier is not None and earlier[1] and not arguments.restart:
+    if earlier is not None and earlier[1]:
         question = f"A session of {earlier[0]} was broken off after {earlier[1]} checks. Go on with it? y/n"
         if terminal.prompt(question, ("y", "n")) == "y":
             session.resume()
