@@ -1,4 +1,4 @@
-"""``fieldgate service report`` reports how the mast is: an event of the gateway and a line for the journal.
+"""``fieldgate service report`` reports how the mast is: an event of the gateway, and the same in the journal.
 
 Run each day by fieldgate-report.timer. It requests the daemon's status and leaves the event in the spool for
 it, so that an uplink that is down only delays it. Where the daemon doesn't respond, it reports that.
@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
@@ -99,7 +98,7 @@ def make_report(config: Config, fetch_status: Callable[[str], Status]) -> int:
         fields = report(status, read_state(path, partial(msgspec.convert, type=Totals), None))
     # Of its settings, not of the file: their text has no secrets, which readers of Kafka could try to guess.
     fields["config_hash"] = hashlib.sha256(repr(replace(config, problems=())).encode()).hexdigest()[:16]
-    print(line(fields))
+    print(msgspec.json.encode(fields).decode())
     try:
         spool_event(config.outbox.path, EVENT, fields)
         if totals is not None:
@@ -143,34 +142,6 @@ def report(status: Status, before: Totals | None = None) -> dict[str, Any]:
         "findings": status.wrong,
         **_machine_fields(status.machine),
     }
-
-
-def line(report: Mapping[str, Any]) -> str:
-    """Returns the report for the journal, on one line; what is unknown is left out."""
-    facts: dict[str, object] = {"event": "mast.report"}
-    if "daemon" in report:
-        facts["daemon"] = json.dumps(report["daemon"], ensure_ascii=False)
-    else:
-        channels = report["channels"]
-        worst = min(channels, key=lambda name: channels[name]["recovery"] or 0.0, default=None)
-        facts |= {
-            "hours": round(report["since_s"] / 3600, 1),
-            **{key: sum(each[key] for each in channels.values()) for key in _COUNTS},
-            **({"worst": worst, "recovery": channels[worst]["recovery"]} if worst is not None else {}),
-            "uplink": report["uplink"],
-            "outbox": f"{report['outbox_bytes'] / report['outbox_max_bytes']:.0%}",
-            "outbox_records": report["outbox_records"],
-            "clock": report["clock"],
-            **({"parked": ",".join(report["parked"])} if report["parked"] else {}),
-            **{key: report[key] for key in (*_OF_MACHINE, "site_moved_m") if report[key]},
-        }
-    free, celsius = report["disk_free_bytes"], report["cpu_celsius"]
-    facts |= {
-        **({} if free is None else {"disk_free_mb": free // 1_000_000}),
-        **({} if celsius is None else {"cpu_celsius": round(celsius, 1)}),
-        "version": report["versions"]["fieldgate"],
-    }
-    return " ".join(f"{key}={value}" for key, value in facts.items())
 
 
 def _machine_fields(machine: Machine) -> dict[str, Any]:

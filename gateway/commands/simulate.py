@@ -9,15 +9,15 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 from cloud.command_line import OK, CommandError, add_kafka, count, kafka_of, positive
-from cloud.errors import Undelivered
 from cloud.kafka.producer import KafkaSink
-from cloud.terminal import progress_bar
+from cloud.terminal import ShowProgress, progress_bar
 from cloud.wire.channel_records import Period as InForce
 from cloud.wire.fields import format_time
 from cloud.wire.reading_records import STATUS_TOPIC, encode_reading, reading_key, reading_topic
@@ -31,6 +31,7 @@ from drivers.interface import Channel, FittedSensor, Measurement
 from gateway.calibration.history import channel_records, kafka_record
 from gateway.clock.hold import RECEIVED_AT
 from gateway.commands.demo.layout import MAST
+from gateway.commands.outbox.import_file import Sending
 from gateway.config import Config, SensorConfig, load
 from gateway.config.quality import site_pressure_kpa
 from gateway.mqtt.intake import Topics
@@ -335,9 +336,6 @@ def _at(sensor: SensorConfig, elevation_m: float) -> SensorConfig:
     return replace(sensor, quality={**sensor.quality, "pressure": there})
 
 
-_STALLED_S: Final = 60.0
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How large a fleet, for how long, and which Kafka gets it."""
     parser.description = (
@@ -377,59 +375,38 @@ def run(arguments: argparse.Namespace) -> int:
     end_s = int(until_s) // period_s * period_s
     begin_s = end_s - max(1, round(arguments.days * _DAY_S / period_s)) * period_s
     fleet = Fleet(load(MAST, at_work=False), arguments.gateways, arguments.seed, period_s, begin_s, end_s)
+    properties = {"delivery.timeout.ms": "60000", **properties}
     sink: KafkaSink[None] = KafkaSink(servers, "fieldgate-simulate", properties, prefix=prefix)
-    sending = Sending(sink, arguments.rate)
-    try:
-        with progress_bar("periods of a mast") as progress:
-            done = 0
-            for periods, records in fleet.records():
-                sending.send(records)
-                done += periods
-                progress(done, len(fleet))
-            sending.finish()
-    finally:
-        sink.close()
-    print(f"{sending.delivered:,} records of {arguments.gateways} masts are in Kafka")
+    with closing(sink), progress_bar("periods of a mast") as progress:
+        if not sink.usable:
+            raise CommandError(sink.problem or "no producer")
+        delivered = send(fleet, sink, arguments.rate, progress)
+    print(f"{delivered:,} records of {arguments.gateways} masts are in Kafka")
     return OK
 
 
-class Sending:
-    """Records to Kafka, at most so many a second; each is confirmed, or it ends."""
-
-    def __init__(self, sink: KafkaSink[None], rate: float) -> None:
-        self._sink, self._rate = sink, rate
-        self._begun_s = time.monotonic()
-        self._moved_s = self._begun_s
-        self._given = 0
-        self.delivered = 0
-
-    def send(self, records: Iterable[Record]) -> None:
-        """Hands records over; waits where there are too many. Raises CommandError."""
+def send(fleet: Fleet, sink: KafkaSink[None], rate: float, progress: ShowProgress) -> int:
+    """Sends a fleet's records, at most so many a second; returns how many. Raises CommandError."""
+    sending, begun_s = Sending(sink), time.monotonic()
+    done = given = 0
+    for periods, records in fleet.records():
         for record in records:
-            while not self._sink.send(record, None):
-                self._poll(0.1)
-            self._given += 1
-        self._poll(0.0)
-        while (ahead_s := self._given / self._rate - (time.monotonic() - self._begun_s)) > 0.05:
-            self._poll(min(ahead_s, 0.5))
+            sending.send(record)
+            given += 1
+        sending.take(0.0)
+        while (ahead_s := given / rate - (time.monotonic() - begun_s)) > 0.05:
+            sending.take(min(ahead_s, 0.5))
+        _check(sending)
+        done += periods
+        progress(done, len(fleet))
+    sending.finish()
+    _check(sending)
+    return sending.confirmed
 
-    def finish(self) -> None:
-        """Waits until Kafka has confirmed them all. Raises CommandError."""
-        while self.delivered < self._given:
-            self._poll(0.1)
 
-    def _poll(self, timeout_s: float) -> None:
-        outcomes = self._sink.poll(timeout_s)
-        now_s = time.monotonic()
-        failed: Undelivered | None = next((problem for _, problem in outcomes if problem is not None), None)
-        if failed is not None:
-            raise CommandError(
-                f"Kafka doesn't take a record: {failed.problem}; "
-                "are the topics there? fieldgate provision topics makes them"
-            )
-        self.delivered += len(outcomes)
-        if outcomes or self.delivered == self._given:
-            self._moved_s = now_s
-        elif now_s > self._moved_s + _STALLED_S:
-            reason = self._sink.problem or f"nothing was confirmed for {_STALLED_S:g} s"
-            raise CommandError(f"Kafka doesn't take the records: {reason}")
+def _check(sending: Sending) -> None:
+    for problem in sending.undelivered:
+        raise CommandError(
+            f"Kafka doesn't take a record: {sending.sink.reason or problem}; "
+            "are the topics there? fieldgate provision topics makes them"
+        )

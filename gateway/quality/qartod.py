@@ -364,7 +364,6 @@ class SpikeTest:
         self._count, self._mean, self._scatter = 1, value, 0.0
 
 
-"""Decimal figures as doubles: 7.2 - 7.0 is a little more than 0.2."""
 _FEWEST_READINGS: Final = 6
 """Fewer readings are no flat line, however long they took."""
 

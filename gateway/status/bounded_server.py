@@ -13,6 +13,8 @@ from ipaddress import ip_address
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from gateway.config.bridges.model import Listening
+
 log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 32
@@ -125,14 +127,6 @@ class BoundedServer(ThreadingHTTPServer):
             log.error("event=server.request_failed server=%s", self._name, exc_info=error)
 
 
-class Address(Protocol):
-    """States where to listen, as the config has it."""
-
-    @property
-    def port(self) -> int:
-        """Returns 0 without an address to listen on, or if any port will do."""
-
-
 class Server(Protocol):
     """Listens from its construction on."""
 
@@ -143,7 +137,7 @@ class Server(Protocol):
         """Stops and releases the port."""
 
 
-_A = TypeVar("_A", bound=Address)
+_A = TypeVar("_A", bound=Listening)
 _S = TypeVar("_S", bound=Server)
 
 

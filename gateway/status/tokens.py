@@ -1,8 +1,7 @@
 """Access by token: compared in constant time, and for a limited time.
 
-Guessing is rate-limited by address: after five wrong tokens within a minute no further one of the page's is
-compared until the oldest is a minute old. Against many addresses the token's length alone protects; so it
-does a device's everywhere: behind an address there may be others with a wrong one.
+Guessing is rate-limited by address: after five wrong tokens within a minute no further one is compared until
+the oldest is a minute old. Against many addresses the token's length alone protects.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from enum import Enum
 from hashlib import sha256
 from typing import Final
@@ -38,8 +37,6 @@ class Access(Enum):
     CLOSED = "closed"
     """The time is over, or there is no token."""
     MISSING = "missing"
-    EARLIER = "earlier"
-    """The token of an earlier access."""
     WRONG = "wrong"
     WAIT = "wait"
     """Too many wrong tokens from this address."""
@@ -49,19 +46,13 @@ class Gate:
     """Checks tokens; called by any thread.
 
     ``token``: None admits nothing. ``until_s`` is when access ends, by ``monotonic``; None is never.
-    ``earlier`` tokens are refused but not counted as guesses: they come from pages that were left open.
     """
 
     def __init__(
-        self,
-        token: str | None,
-        until_s: float | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-        earlier: Collection[str] = (),
+        self, token: str | None, until_s: float | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         # Digests have one length: comparing them reveals nothing about the token's.
         self._digest = None if token is None else _digest(token)
-        self._earlier = [_digest(each) for each in earlier]
         self._until_s = until_s
         self._monotonic = monotonic
         self._guesses = Guesses(monotonic)
@@ -86,11 +77,8 @@ class Gate:
                 return Access.WAIT
             if offered is None:
                 return Access.MISSING
-            digest = _digest(offered)
-            if hmac.compare_digest(digest, self._digest):
+            if hmac.compare_digest(_digest(offered), self._digest):
                 return Access.ADMITTED
-            if any(hmac.compare_digest(digest, each) for each in self._earlier):
-                return Access.EARLIER
             self._guesses.count(peer)
             return Access.WRONG
 
@@ -120,34 +108,6 @@ class Guesses:
         self._wrong.move_to_end(peer)
         while len(self._wrong) > _MOST_PEERS:
             self._wrong.popitem(last=False)
-
-
-class DeviceTokens:
-    """Maps tokens, by the SHA-256 of each, to devices. Any thread may call it.
-
-    A right token always has access. After five wrong ones their sender has to wait; the same one counts once.
-    """
-
-    def __init__(self, devices: Mapping[bytes, str], monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._devices = devices
-        self._guesses = Guesses(monotonic)
-        self._lock = threading.Lock()
-
-    def admit(self, offered: str | None, peer: str) -> str | Access:
-        """Returns the device of a token that came from an address, or why it has no access."""
-        digest = b"" if offered is None else _digest(offered)
-        # How long looking up a digest takes reveals nothing about a token.
-        if (device := self._devices.get(digest)) is not None:
-            return device
-        with self._lock:
-            if self._guesses.is_known(peer, hash(digest)):
-                return Access.WRONG
-            if self._guesses.must_wait(peer):
-                return Access.WAIT
-            if not digest:
-                return Access.MISSING
-            self._guesses.count(peer, hash(digest))
-            return Access.WRONG
 
 
 def _digest(token: str) -> bytes:

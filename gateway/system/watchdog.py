@@ -84,8 +84,6 @@ def _report_missing_library() -> None:
     log.error("event=systemd.no_library package=python3-systemd")
 
 
-log = logging.getLogger(__name__)
-
 DEFAULT_PERIOD_S: Final = 60.0
 """Where systemd sets none: then a stuck part is only in the log and the status."""
 

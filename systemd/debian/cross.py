@@ -34,17 +34,15 @@ with one of its own minor version or later, and Debian's are older."""
 class Recipe:
     """How a package's one C module is compiled, in its source tree: globs of sources, flags, libraries.
 
-    ``@FILE`` in a flag stands for what that file contains; ``header`` is one that its own build generates.
+    ``@FILE`` in a flag stands for what that file contains.
     """
 
     module: str
     sources: str
     flags: str = ""
     libraries: str = ""
-    header: str = ""
 
 
-_SYSV: Final = "-DSEMTIMEDOP_EXISTS -D_SEM_SEMUN_UNDEFINED -DSEMVMX=32767 -DPAGE_SIZE=4096"
 _ZSTD: Final = "-DZSTD_SINGLE_FILE -DZSTDLIB_VISIBLE= -DZDICTLIB_VISIBLE= -DZSTDERRORLIB_VISIBLE="
 RECIPES: Final[Mapping[str, Recipe]] = {
     "confluent-kafka": Recipe(
@@ -58,12 +56,6 @@ RECIPES: Final[Mapping[str, Recipe]] = {
         '-D_GNU_SOURCE -Iinclude -Ilib -Igpiod/ext -DGPIOD_API_VERSION_STR="@libgpiod-version.txt"',
     ),
     "msgspec": Recipe("msgspec/_core", "src/msgspec/_core.c", libraries="-lm"),
-    "sysv-ipc": Recipe(
-        "sysv_ipc",
-        "src/*.c",
-        f'{_SYSV} -DKEY_MAX=LONG_MAX -DKEY_MIN=LONG_MIN -DSYSV_IPC_VERSION="@VERSION"',
-        header="src/system_info.h",
-    ),
     "zstandard": Recipe("zstandard/backend_c", "c-ext/backend_c.c", f"{_ZSTD} -Ic-ext -Izstd"),
 }
 
@@ -116,8 +108,6 @@ class Compiler:
 
     def module(self, recipe: Recipe, tree: Path, flags: Sequence[str]) -> tuple[str, bytes]:
         """The module's path in the wheel and its bytes, stripped."""
-        if recipe.header:
-            (tree / recipe.header).touch()
         sources = sorted(path for glob in recipe.sources.split() for path in tree.glob(glob))
         own = re.sub(r"@([\w.-]+)", lambda file: (tree / file[1]).read_text().strip(), recipe.flags)
         _run(

@@ -32,9 +32,10 @@ FROM_DEBIAN: Final = frozenset({"systemd-python", "rpi-lgpio", "lgpio", "rpi-gpi
 BUILT: Final = frozenset({"pyspark"})
 """Python and jars alone, published as sources: pip makes the wheel, which is every target's."""
 
-NOT_NEEDED: Final = frozenset({"markdown-it-py", "mdurl", "pip", "pygments"})
+NOT_NEEDED: Final = frozenset({"markdown-it-py", "mdurl", "pip", "pygments", "sysv-ipc"})
 """What a library requires for what we don't use of it: sqlite-utils' command that installs plug-ins; Markdown
-and coloured source in rich, a third of all the Python that a Pi would compile at installation."""
+and coloured source in rich, a third of all the Python that a Pi would compile at installation; Blinka's
+programs for ARM that time pulses."""
 
 _PINNED: Final = re.compile(r"^([a-z0-9-]+)==([^ ;\\]+) *(?:; *(.*?))? *\\?$")
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")

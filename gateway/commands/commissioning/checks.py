@@ -7,7 +7,7 @@ sites, not to calibrate.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from gateway.commands.reading_rows import Row
@@ -29,14 +29,13 @@ class Result:
 
     outcome: Outcome
     words: str
-    figures: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     at: str = ""
 
 
-def _result(good: bool, words: str, why: str, figures: Mapping[str, float]) -> Result:
+def _result(good: bool, words: str, why: str) -> Result:
     """Passed; else a fault, with ``why`` behind the words."""
-    return Result("passed", words, figures) if good else Result("fault", f"{words}: {why}", figures)
+    return Result("passed", words) if good else Result("fault", f"{words}: {why}")
 
 
 # Cups -------------------------------------------------------------------------------------------------------
@@ -73,17 +72,12 @@ def check_cup(own: str, intervals_s: Mapping[str, float], held: Window, spun: Wi
     stands while it is held and turns while it is spun: so its own input must be the one that did, and alone.
     """
     did = spun_cups(intervals_s, held, spun)
-    mine, interval_s = spun.get(own, ()), intervals_s[own]
-    figures = {
-        "held_hz": max((row.raw or 0.0 for row in held.get(own, ())[-_AT_REST:]), default=0.0),
-        "spun_hz": max((row.raw or 0.0 for row in mine), default=0.0),
-        "pulses": round(pulses(mine, interval_s), 3),
-    }
+    mine = spun.get(own, ())
     fault = _fault([*held.get(own, ()), *mine])
     others = " and ".join(_sensor(channel) for channel in did if channel != own)
     if fault is None and own in did and not others:
-        words = f"stood while held, up to {figures['spun_hz']:.1f} Hz while spun, and no other"
-        return Result("passed", words, figures)
+        spun_hz = max(row.raw or 0.0 for row in mine)
+        return Result("passed", f"stood while held, up to {spun_hz:.1f} Hz while spun, and no other")
     if fault is not None:
         words = fault
     elif own in did:
@@ -96,7 +90,7 @@ def check_cup(own: str, intervals_s: Mapping[str, float], held: Window, spun: Wi
         words = "it turned while held: is this the cup? Or the wire picks up noise"
     else:
         words = "no pulse came: wire, supply, pull-up, or another pin"
-    return Result("fault", words, figures)
+    return Result("fault", words)
 
 
 # Reactions to a hand or a breath ----------------------------------------------------------------------------
@@ -114,19 +108,17 @@ def rise(rows: Sequence[Row]) -> float:
 
 def check_breath(channels: Sequence[str], window: Window) -> Result:
     """A sensor that was breathed on: one of its channels must have risen, all must be there."""
-    figures: dict[str, float] = {}
     rises: list[str] = []
     risen = False
     for channel in channels:
         quantity, rows = _quantity(channel), window.get(channel, ())
         fault = _fault(rows, provoked=True)
         if fault is not None:
-            return Result("fault", f"{quantity}: {fault}", figures)
-        figures[f"{quantity}_rise"] = round(rise(rows), 3)
+            return Result("fault", f"{quantity}: {fault}")
         risen = risen or rise(rows) >= BREATH[quantity]
         rises.append(f"{quantity} by {rise(rows):.1f} {_unit(rows)}")
     words = f"rose with the breath: {', '.join(rises)}"
-    return Result("passed" if risen else "fault", words if risen else f"hardly {words}", figures)
+    return Result("passed", words) if risen else Result("fault", f"hardly {words}")
 
 
 DAYLIGHT_WM2: Final = 50.0
@@ -141,16 +133,15 @@ def check_cover(channel: str, before: Window, during: Window) -> Result:
     light, values = _values(open_rows), _values(rows)
     if fault is not None or not values or not light:
         return Result("fault", fault or "no reading came")
-    figures = {"open": light[-1], "lowest": min(values), "highest": max(values)}
     if light[-1] >= DAYLIGHT_WM2:
         fall = f"from {light[-1]:.0f} to {min(values):.0f} W/m2 under the hand"
         if min(values) <= _LEFT_UNDER_A_HAND * light[-1]:
-            return Result("passed", f"fell {fall}", figures)
-        return Result("fault", f"hardly fell, {fall}: is it this input?", figures)
+            return Result("passed", f"fell {fall}")
+        return Result("fault", f"hardly fell, {fall}: is it this input?")
     words = f"from {light[-1]:.0f} to {max(values):.0f} W/m2 under the lamp"
     if max(values) - light[-1] >= _LAMP_WM2:
-        return Result("passed", f"rose {words}", figures)
-    return Result("open", f"too dark to see it fall; {words}: come back by day", figures)
+        return Result("passed", f"rose {words}")
+    return Result("open", f"too dark to see it fall; {words}: come back by day")
 
 
 # Vanes ------------------------------------------------------------------------------------------------------
@@ -178,15 +169,14 @@ def check_vane(channel: str, aim_deg: float, held: Window, turned: Window) -> Re
         course.append(near(value, course[-1]))
     off, round_deg = turn(reads - aim_deg), course[-1] - course[0]
     seen = {int(value % 360 * _SECTORS / 360) for value in course}
-    figures = {"held": round(reads, 1), "off": round(off, 1), "turned": round(round_deg, 1)}
     words = f"{reads:.0f}° when pointed to {aim_deg:.0f}°, then turned by {round_deg:.0f}°"
     if abs(off) > _AIMED_DEG:
-        return Result("fault", f"{words}: {off:+.0f}° off; is north_offset_deg right?", figures)
+        return Result("fault", f"{words}: {off:+.0f}° off; is north_offset_deg right?")
     if round_deg <= -_ROUND_DEG:
-        return Result("fault", f"{words}: the ends of its resistance are swapped", figures)
+        return Result("fault", f"{words}: the ends of its resistance are swapped")
     missing = _SECTORS - len(seen)
     why = f"{missing} of {_SECTORS} sectors unseen: turn it slowly, all the way round"
-    return _result(round_deg >= _ROUND_DEG and missing <= 1, words, why, figures)
+    return _result(round_deg >= _ROUND_DEG and missing <= 1, words, why)
 
 
 # Against what is known of the place -------------------------------------------------------------------------
@@ -211,11 +201,10 @@ def check_pressure(channel: str, window: Window, elevation_m: float | None, accu
         return Result("fault", fault)
     value = _values(rows)[-1]
     if elevation_m is None:
-        return Result("open", f"{value:.2f} kPa; gateway.elevation_m isn't set to compare", {"kpa": value})
+        return Result("open", f"{value:.2f} kPa; gateway.elevation_m isn't set to compare")
     standard, band = standard_pressure_kpa(elevation_m), pressure_band_kpa(elevation_m, accuracy_kpa)
-    figures = {"kpa": value, "standard_kpa": round(standard, 2), "band_kpa": round(band, 2)}
     words = f"{value:.2f} kPa, standard at {elevation_m:.0f} m {standard:.2f} ± {band:.1f} kPa"
-    return _result(abs(value - standard) <= band, words, "divider, slope, or elevation_m is wrong", figures)
+    return _result(abs(value - standard) <= band, words, "divider, slope, or elevation_m is wrong")
 
 
 NEAR_M: Final = 100.0
@@ -229,8 +218,7 @@ def check_location(channel: str, window: Window) -> Result:
         return Result("fault", fault)
     value = _values(rows)[-1]
     words = f"{value:.0f} m from the configured position, up to {NEAR_M:.0f} m allowed"
-    figures = {"metres": round(value, 1)}
-    return _result(value <= NEAR_M, words, "is latitude or longitude wrong?", figures)
+    return _result(value <= NEAR_M, words, "is latitude or longitude wrong?")
 
 
 def check_values(channels: Sequence[str], window: Window) -> Result:
@@ -272,15 +260,14 @@ def check_twins(
         first = both[0][0]
         both = [(near(one, first), near(other, near(one, first))) for one, other in both]
     mean, twin = (sum(values) / len(both) for values in zip(*both, strict=True))
-    figures = {"mean": round(mean, 3), "twin": round(twin, 3), "readings": float(len(both))}
     words = f"{mean:.2f} and {twin:.2f} {_unit(one)} (means of {len(both)})"
     wind = quantity == "wind_speed"
     if wind and max(mean, twin) < _CALM_MPS:
-        return Result("open", f"{words}: too calm to compare", figures)
+        return Result("open", f"{words}: too calm to compare")
     absolute, share = _TWINS.get(quantity, (0.0, 0.1))
     band = max(absolute, share * abs(mean + twin) / 2, sum(accuracies))
     why = "one in the tower's wake, or the wrong slope" if wind else "one of them is wrong"
-    return _result(abs(mean - twin) <= band, f"{words}, ± {band:.2f} allowed", why, figures)
+    return _result(abs(mean - twin) <= band, f"{words}, ± {band:.2f} allowed", why)
 
 
 # ------------------------------------------------------------------------------------------------------------

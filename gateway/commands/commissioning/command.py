@@ -1,7 +1,6 @@
 """``fieldgate commission``: every sensor with the installer, then the gateway, then a signed report.
 
-The checks of the gateway are the running daemon's own findings. The report is JSON for programs and Markdown
-for people, with one hash.
+The checks of the gateway are the running daemon's own findings. The report is JSON, an entry a line.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from cloud.command_line import (
     USAGE,
     CommandError,
     add_config,
-    add_json,
     add_list,
     fail,
     os_problem,
@@ -116,47 +114,6 @@ def _checks(checks: Mapping[str, Result]) -> list[dict[str, Any]]:
     return [{"check": check, **asdict(each)} for check, each in checks.items()]
 
 
-def markdown(report: Report) -> str:
-    """For people, and for a printer."""
-    fields = report.fields
-    lines = [
-        f"# Commissioning of {fields['gateway']}",
-        "",
-        f"**{'All passed' if report.ok else 'Faults noted'}**"
-        + ("" if fields["complete"] else ", not all sensors"),
-        "",
-        f"Signed by {_plain(fields['signed_by'])}, {fields['signed_at']} (begun {fields['started']}).",
-        f"Readings from the {fields['readings_from']}, board {fields['board']}, "
-        f"fieldgate {fields['version']}.",
-    ]
-    if fields["faults"]:
-        lines += ["", "## Faults", "", *(f"- {_plain(each)}" for each in fields["faults"])]
-    for sensor in fields["sensors"]:
-        plate = ", ".join(f"{key} {value}" for key, value in sensor.items() if key not in ("name", "checks"))
-        lines += ["", f"## {sensor['name']}", "", _plain(plate), "", *_rows(sensor["checks"])]
-    lines += ["", "## Gateway", "", *_rows(fields["gateway_checks"])]
-    lines += [
-        "",
-        f"sha256 of the JSON: {report.sha256}",
-        f"sha256 of the config: {fields['config_sha256']}",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _rows(checks: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [
-        f"- {each['check']}: **{each['outcome']}**, {_plain(each['words'])}"
-        + (f"; note: {_plain(each['note'])}" if each["note"] else "")
-        for each in checks
-    ]
-
-
-def _plain(text: str) -> str:
-    """What a person typed, on one line and without Markdown's signs."""
-    return "".join(f"\\{char}" if char in "\\`*_<>[]|#" else char for char in " ".join(text.split()))
-
-
 def event_fields(report: Report, file: str) -> dict[str, Any]:
     """The event for the cloud: the outcome at a glance, and the whole report."""
     glance = {key: report.fields[key] for key in ("ok", "complete", "signed_by", "faults")}
@@ -203,8 +160,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_config(parser)
     add_list(parser, "--sensor", "sensors", "NAME", "this one only")
-    parser.add_argument("--restart", action="store_true", help="forget a session that was broken off")
-    add_json(parser, "the report as JSON; the dialogue goes to stderr")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -214,8 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     # What goes wrong shows in the readings.
     without_logs("gateway", "drivers")
-    out = sys.stderr if arguments.json else sys.stdout
-    if not (sys.stdin.isatty() and out.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return fail("commission needs a person: run it on a terminal (ssh -t)", USAGE)
     config = load(arguments.config)
     sensors = chosen_sensors(config, arguments.sensors)
@@ -224,15 +178,13 @@ def run(arguments: argparse.Namespace) -> int:
             closing(Session(config, arguments.sensors)) as session,
             open_source(config, config.sensors) as source,
         ):
-            report = _walk(arguments, config, sensors, session, source, Terminal(out))
+            report = _walk(arguments, config, sensors, session, source, Terminal(sys.stdout))
     except (EOFError, KeyboardInterrupt):
         return fail("broken off; what is done is kept: the same command goes on", INTERRUPTED)
     except (NoStatus, DriverError) as error:
         raise CommandError(f"{error}\nwhat is done is kept: the same command goes on") from error
     except OSError as error:
         raise CommandError(f"what is found can't be kept: {os_problem(error)}") from error
-    if arguments.json:
-        sys.stdout.write(report.content.decode())
     return OK if report.ok else FAILED
 
 
@@ -249,7 +201,7 @@ def _walk(
         "Ctrl-C breaks off; nothing is lost."
     )
     earlier = session.earlier()
-    if earlier is not None and earlier[1] and not arguments.restart:
+    if earlier is not None and earlier[1]:
         question = f"A session of {earlier[0]} was broken off after {earlier[1]} checks. Go on with it? y/n"
         if terminal.prompt(question, ("y", "n")) == "y":
             session.resume()
@@ -284,12 +236,11 @@ def _gateway(config: Config, source: Source, terminal: Terminal) -> dict[str, Re
 
 
 def _store(config: Config, session: Session, report: Report, terminal: Terminal) -> None:
-    """Report, readable report, event; then the session is over."""
+    """Report and event; then the session is over."""
     stem = str(report.fields["signed_at"]).replace(":", "").replace("-", "")
     path = session.directory / f"{stem}.json"
     session.write(path, report.content)
-    session.write(path.with_suffix(".md"), markdown(report).encode())
-    terminal.show(f"Report {path} and .md\nsha256 {report.sha256}")
+    terminal.show(f"Report {path}\nsha256 {report.sha256}")
     try:
         spool_event(config.outbox.path, EVENT, event_fields(report, path.name))
     except NotSpooled as error:

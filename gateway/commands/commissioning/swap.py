@@ -59,11 +59,11 @@ class _Pair(NamedTuple):
 
 
 def number_text(text: str) -> str:
-    """A number as TOML writes it, digits as they were typed. Raises ValueError."""
+    """A number as TOML writes it, digits as they were typed. Raises ArgumentTypeError."""
     typed = text.strip()
     if not _NUMBER_LIKE.fullmatch(typed):
         hint = " (with a decimal point)" if "," in typed else ""
-        raise ValueError(f"{text!r} is not a number{hint}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number{hint}")
     try:
         value = tomllib.loads(f"x = {typed}")["x"]
     except tomllib.TOMLDecodeError:
@@ -71,7 +71,7 @@ def number_text(text: str) -> str:
         value = float(typed)
         typed = repr(value)
     if not math.isfinite(value):
-        raise ValueError(f"{text!r} is not a number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return typed
 
 
@@ -81,11 +81,11 @@ def string_text(text: str) -> str:
 
 
 def date_text(text: str) -> str:
-    """A date as TOML writes it. Raises ValueError."""
+    """A date as TOML writes it. Raises ArgumentTypeError."""
     try:
         return date.fromisoformat(text.strip()).isoformat()
     except ValueError:
-        raise ValueError(f"{text!r} is not a date such as 2026-03-12") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date such as 2026-03-12") from None
 
 
 def sensor_table(content: bytes, name: str) -> dict[str, Any]:
@@ -254,26 +254,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_config(parser)
     parser.add_argument("sensor", metavar="SENSOR", help="its name in the config")
-    parser.add_argument("--serial", required=True, metavar="TEXT", help="the new one's, as on its label")
-    for key, option, _, metavar, meaning in _OPTIONS:
-        parser.add_argument(option, dest=key, metavar=metavar, help=meaning)
+    meaning = "the new one's, as on its label"
+    parser.add_argument("--serial", type=string_text, required=True, metavar="TEXT", help=meaning)
+    for key, option, kind, metavar, meaning in _OPTIONS:
+        parser.add_argument(option, type=kind, dest=key, metavar=metavar, help=meaning)
     add_list(parser, "--keep", "keep", "KEY", "the new one has the old one's")
     add_list(parser, "--remove", "remove", "KEY", "the new one has none")
     parser.add_argument("--yes", action="store_true", help="write without a confirmation")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Change the file and reload the daemon: 0; 2 on wrong values, or without ``--yes`` and a terminal.
+    """Change the file and reload the daemon: 0; 2 without ``--yes`` and a terminal.
 
     Raises CannotSwap, CommandError, DriverError.
     """
     path: Path = arguments.config
     if not arguments.yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
         return fail("there is no terminal to show the change on: run it on one, or give --yes", USAGE)
-    try:
-        swap = _swap(arguments)
-    except ValueError as error:
-        return fail(error, USAGE)
+    given = {key: getattr(arguments, key) for key in ("serial", *_OPTION_OF)}
+    values = {key: value for key, value in given.items() if value is not None}
+    swap = Swap(arguments.sensor, values, arguments.keep, arguments.remove)
     try:
         # A link stays one: the file that it names is replaced.
         real = path.resolve(strict=True)
@@ -290,19 +290,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise CannotSwap("nothing written") from None
     _report(config, swap, wanted)
     return _reload(path, config)
-
-
-def _swap(arguments: argparse.Namespace) -> Swap:
-    """Raises ValueError for a value that isn't one."""
-    values = {"serial": string_text(arguments.serial)}
-    for key, option, written, _, _ in _OPTIONS:
-        given = getattr(arguments, key)
-        if given is not None:
-            try:
-                values[key] = written(given)
-            except ValueError as error:
-                raise ValueError(f"{option}: {error}") from None
-    return Swap(arguments.sensor, values, tuple(arguments.keep), tuple(arguments.remove))
 
 
 def plan(content: bytes, swap: Swap) -> Plan:

@@ -48,6 +48,8 @@ class _Mast:
     gateway: str | None
     identities: Mapping[str, IdentityRecord]
     refused: Counter[str] = field(default_factory=Counter)
+    held: int = 0
+    unreadable: int = 0
 
     def __post_init__(self) -> None:
         self._destinations = destinations(self.config)
@@ -91,29 +93,30 @@ class _Mast:
 
 
 @dataclass
-class _Sending:
-    """Sends records with a bounded number open at a time; counts their outcomes, and what isn't sent."""
+class Sending:
+    """Sends records with a bounded number open at a time, and counts their outcomes.
+
+    librdkafka gives one for each record, at the latest after its timeout.
+    """
 
     sink: KafkaSink[None]
-    progress: ShowProgress
+    progress: ShowProgress = lambda _done: None
     confirmed: int = 0
-    held: int = 0
-    unreadable: int = 0
     undelivered: Counter[str] = field(default_factory=Counter)
 
     def send(self, record: Record) -> None:
         """Hand a record over; waits while Kafka has enough to confirm."""
-        record = record.replayed()
         while self.sink.open >= _OPEN_AT_KAFKA or not self.sink.send(record, None):
-            self._take()
+            self.take(_POLL_S)
 
     def finish(self) -> None:
-        """Wait for the outcome of all; librdkafka gives one for each, at the latest after its timeout."""
+        """Wait for the outcome of all."""
         while self.sink.open:
-            self._take()
+            self.take(_POLL_S)
 
-    def _take(self) -> None:
-        for _, undelivered in self.sink.poll(_POLL_S):
+    def take(self, timeout_s: float) -> None:
+        """Count outcomes; waits at most so long for one."""
+        for _, undelivered in self.sink.poll(timeout_s):
             if undelivered is None:
                 self.confirmed += 1
             else:
@@ -144,7 +147,7 @@ def send_file(
         mast = _Mast(config, whose if gateway is None else gateway.id, identities)
         waiting |= properties
         sink = KafkaSink[None](bootstrap_servers, "fieldgate-import", waiting, prefix=prefix)
-        sending = _Sending(sink, progress)
+        sending = Sending(sink, progress)
         with closing(sink):
             if not sink.usable:
                 raise CloudError(sink.problem or "no producer")
@@ -158,13 +161,13 @@ def send_file(
                 sending.finish()
             finally:
                 sys.stderr.write(f"{sending.confirmed:,} records are in Kafka\n")
-    if sending.held:
-        sys.stderr.write(f"{sending.held:,} records wait for the clock: only the mast's daemon sends them\n")
+    if mast.held:
+        sys.stderr.write(f"{mast.held:,} records wait for the clock: only the mast's daemon sends them\n")
     mast.report()
-    bad = reader.damaged or sending.unreadable
+    bad = reader.damaged or mast.unreadable
     if bad:
         sys.stderr.write(
-            f"not sent: {reader.damaged:,} damaged blocks, {sending.unreadable:,} rows that are no records\n"
+            f"not sent: {reader.damaged:,} damaged blocks, {mast.unreadable:,} rows that are no records\n"
         )
     for problem, count in sending.undelivered.items():
         sys.stderr.write(f"{count:,} records were not delivered: {problem}: import the file again\n")
@@ -181,7 +184,7 @@ def _first_sender(reader: OutboxReader) -> str | None:
     return None
 
 
-def _send_rows(reader: OutboxReader, mast: _Mast, sending: _Sending) -> _Furthest:
+def _send_rows(reader: OutboxReader, mast: _Mast, sending: Sending) -> _Furthest:
     """Send what can be sent at once; of the other topics the furthest record of each key."""
     furthest: _Furthest = {}
     room = _MOST_HELD
@@ -193,7 +196,7 @@ def _send_rows(reader: OutboxReader, mast: _Mast, sending: _Sending) -> _Furthes
             parse, place = COMPACTED.get(record.topic), (record.topic, record.key)
             reach = rank(parse(record.value)) if parse is not None else None
         except ValueError:
-            sending.unreadable += 1
+            mast.unreadable += 1
             continue
         if reach is not None:
             room -= len(record.value)
@@ -202,17 +205,17 @@ def _send_rows(reader: OutboxReader, mast: _Mast, sending: _Sending) -> _Furthes
             elif place not in furthest or reach >= furthest[place][0]:
                 furthest[place] = reach, record
         elif any(name == UNREPAIRED for name, _ in record.headers):
-            sending.held += 1
+            mast.held += 1
         elif record.topic != STATUS_TOPIC:
             # A status would take the place of a newer one.
-            sending.send(record)
+            sending.send(record.replayed())
     return furthest
 
 
 def _send_newer(
-    furthest: _Furthest, known: Mapping[tuple[str, bytes], tuple[int, ...]], sending: _Sending
+    furthest: _Furthest, known: Mapping[tuple[str, bytes], tuple[int, ...]], sending: Sending
 ) -> None:
     """Sends the records that are further than what Kafka has: an older one would take a newer one's place."""
     for place, (reach, record) in furthest.items():
         if reach > known.get(place, ()):
-            sending.send(record)
+            sending.send(record.replayed())

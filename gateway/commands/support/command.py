@@ -8,8 +8,6 @@ nothing is created, locked or sent, but for what ``doctor`` requests of the brok
 from __future__ import annotations
 
 import argparse
-import gzip
-import hashlib
 import io
 import json
 import os
@@ -52,9 +50,8 @@ _SHOWN: Final = (
     "MemoryCurrent", "WatchdogUSec", "FragmentPath", "DropInPaths", "UnitFileState",
 )  # fmt: skip
 _SECRET_CHARACTERS: Final = 64 << 10
+MANIFEST: Final = "manifest.json"
 MAX_PART_BYTES: Final = 2 << 20
-BUNDLE_BYTES: Final = 5 << 20
-"""The limit of all parts together, before compression."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"{target}: {error.strerror or error}") from error
     print(f"wrote {target}: {len(content):,} bytes, {len(files)} files")
-    for each in msgspec.json.decode(files[0].content)["missing"]:
+    for each in msgspec.json.decode(files[MANIFEST])["missing"]:
         print(f"missing {each['part']}: {each['why'].splitlines()[0]}")
     print("Secrets, comments and the position are left out; read it before you send it.")
     return OK
@@ -117,15 +114,6 @@ class Part:
     content: Any = None
     lines: tuple[Any, ...] | None = None
     missing: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """Holds a file of the bundle; ``note`` states what was cut off."""
-
-    name: str
-    content: bytes
-    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,37 +309,32 @@ def _output(*command: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def files_of(parts: Iterable[Part], redactor: Redactor, about: dict[str, Any]) -> list[File]:
-    """Returns a bundle's files, as they may be shown; the manifest first, which ``about`` begins."""
-    files: list[File] = []
+def files_of(parts: Iterable[Part], redactor: Redactor, about: dict[str, Any]) -> dict[str, bytes]:
+    """Returns a bundle's files by name, as they may be shown; the manifest first, which ``about`` begins."""
+    files: dict[str, bytes] = {}
     missing: list[dict[str, str]] = []
-    left = BUNDLE_BYTES
     for part in parts:
+        why = None
         if part.missing is not None:
-            missing.append({"part": part.name, "why": redactor.text(part.missing)})
-            continue
-        if part.lines is None:
-            file = File(f"{part.name}.json", _encoded(redactor.value(part.content)))
+            why = redactor.text(part.missing)
+        elif part.lines is not None:
+            kept = _newest(part.lines, redactor)
+            files[f"{part.name}.jsonl"] = b"".join(kept)
+            if len(kept) < len(part.lines):
+                why = f"all but the newest {len(kept)} of {len(part.lines)} lines"
+        elif len(content := _encoded(redactor.value(part.content))) <= MAX_PART_BYTES:
+            files[f"{part.name}.json"] = content
         else:
-            file = _lines_file(part.name, part.lines, redactor)
-        if len(file.content) > min(left, MAX_PART_BYTES):
-            size = f"{len(file.content)} bytes; a part may have {MAX_PART_BYTES}, the bundle {BUNDLE_BYTES}"
-            missing.append({"part": part.name, "why": size})
-            continue
-        left -= len(file.content)
-        files.append(file)
-    manifest = {**redactor.value(about), "files": [_entry(file) for file in files], "missing": missing}
-    return [File("manifest.json", _encoded(manifest)), *files]
+            why = f"{len(content)} bytes; a part may have {MAX_PART_BYTES}"
+        if why is not None:
+            missing.append({"part": part.name, "why": why})
+    sizes = {name: len(content) for name, content in files.items()}
+    manifest = {**redactor.value(about), "files": sizes, "missing": missing}
+    return {MANIFEST: _encoded(manifest), **files}
 
 
-def _entry(file: File) -> dict[str, Any]:
-    digest = hashlib.sha256(file.content).hexdigest()
-    note = {"note": file.note} if file.note else {}
-    return {"name": file.name, "bytes": len(file.content), "sha256": digest, **note}
-
-
-def _lines_file(name: str, lines: Sequence[Any], redactor: Redactor) -> File:
-    """Keeps the newest lines that fit."""
+def _newest(lines: Sequence[Any], redactor: Redactor) -> list[bytes]:
+    """Returns the newest lines that fit into a part."""
     kept: list[bytes] = []
     size = 0
     for line in reversed(lines):
@@ -360,8 +343,7 @@ def _lines_file(name: str, lines: Sequence[Any], redactor: Redactor) -> File:
         if size > MAX_PART_BYTES:
             break
         kept.append(encoded)
-    note = f"the newest {len(kept)} of {len(lines)} lines" if len(kept) < len(lines) else None
-    return File(f"{name}.jsonl", b"".join(reversed(kept)), note)
+    return kept[::-1]
 
 
 def _encoded(value: Any) -> bytes:
@@ -369,15 +351,12 @@ def _encoded(value: Any) -> bytes:
     return text.encode(errors="replace") + b"\n"
 
 
-def archive(files: Iterable[File], folder: str, time_s: int) -> bytes:
+def archive(files: Mapping[str, bytes], folder: str, time_s: int) -> bytes:
     """Packs the files as a .tar.gz, in one folder; ``time_s`` is their time, in seconds since the epoch."""
     packed = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=packed, mode="wb", mtime=time_s) as compressed,
-        tarfile.open(fileobj=compressed, mode="w") as tar,
-    ):
-        for file in files:
-            entry = tarfile.TarInfo(f"{folder}/{file.name}")
-            entry.size, entry.mtime, entry.mode = len(file.content), time_s, 0o640
-            tar.addfile(entry, io.BytesIO(file.content))
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mtime, entry.mode = len(content), time_s, 0o640
+            tar.addfile(entry, io.BytesIO(content))
     return packed.getvalue()

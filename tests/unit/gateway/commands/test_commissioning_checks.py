@@ -99,7 +99,7 @@ def test_pulses_count_by_the_interval() -> None:
     held, spun = {A: hz(A, 0, 0)}, {A: hz(A, 0, 0.5)}
     assert check_cup(A, {A: 4.0}, held, spun).outcome == "fault"
     result = check_cup(A, {A: 10.0}, held, spun)
-    assert (result.outcome, result.figures) == ("passed", {"held_hz": 0.0, "spun_hz": 0.5, "pulses": 5.0})
+    assert result == Result("passed", "stood while held, up to 0.5 Hz while spun, and no other")
 
 
 def test_a_cup_with_noise_or_without_an_answer() -> None:
@@ -137,7 +137,7 @@ def test_a_breath() -> None:
     flat = series(names[0], 21.0, 21.0)
     assert check_breath(names, {names[0]: flat, names[1]: series(names[1], 55.0, 58.0)}).outcome == "passed"
     result = check_breath(names, {names[0]: flat, names[1]: series(names[1], 55.0, 57.9)})
-    assert (result.outcome, result.figures) == ("fault", {"temperature_rise": 0.0, "humidity_rise": 2.9})
+    assert (result.outcome, "humidity by 2.9" in result.words) == ("fault", True)
     assert (
         check_breath(names, {names[0]: series(names[0], 21, 22), names[1]: series(names[1], 5, 1)}).outcome
         == "passed"
@@ -222,7 +222,7 @@ def test_twins() -> None:
     assert check_twins("wind_speed", series(A, 5.0), other).outcome == "open"
     # The means of the same moments, not of all.
     mine, theirs = series(A, 5.0, 5.0, 50.0), series(B, 5.0, 5.0)
-    assert check_twins("wind_speed", mine, theirs).figures == {"mean": 5.0, "twin": 5.0, "readings": 2.0}
+    assert "5.00 and 5.00 unit (means of 2)" in check_twins("wind_speed", mine, theirs).words
     # Two barometers of ±1.5 kPa may be 3 kPa apart.
     p, q = series("p.pressure", 78.0), series("q.pressure", 80.9)
     assert check_twins("pressure", p, q, (1.5, 1.5)).outcome == "passed"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import main
-from gateway.commands.self_report import Totals, line, make_report, report
+from gateway.commands.self_report import Totals, make_report, report
 from gateway.config import load
 from gateway.status.client import NoStatus
 from gateway.status.status import Finding, OwnChannel, ParkedStatus, Status
@@ -47,7 +47,6 @@ def test_a_weak_supply_is_counted_since_the_report_before() -> None:
     before = Totals("a", 1000, {}, under_voltage=3, throttled=0)
     fields = report(running("a", 3000, changes={"under_voltage": 5, "throttled": 0}), before)
     assert (fields["under_voltage"], fields["throttled"]) == (2, 0)
-    assert " under_voltage=2 " in line(fields)
     assert report(running("a", 3000), before)["under_voltage"] is None
 
 
@@ -55,7 +54,6 @@ def test_bytes_are_counted_since_the_report_before_and_of_another_run_from_its_b
     before = Totals("a", 1000, {}, bytes_sent=3_000_000)
     sent = [report(running(run, 3000, changes={"bytes_sent": 5_000_000}), before) for run in "ab"]
     assert [each["bytes_sent"] for each in sent] == [2_000_000, 5_000_000]
-    assert " bytes_sent=2000000 " in line(sent[0])
     # The daemon hasn't counted yet.
     assert report(running("b", 30, changes={"bytes_sent": None}), before)["bytes_sent"] is None
 
@@ -89,8 +87,6 @@ def test_what_is_wrong_is_reported_with_its_words() -> None:
     fields = report(running("a", 7200, cup_wind=counted(7200, 7200, 7100, 0), changes=changes))
     assert (fields["parked"], fields["site_moved_m"]) == (changes["parked"], 1200)
     assert fields["findings"] == (found,)
-    assert " parked=mqtt.co2 " in line(fields)
-    assert " site_moved_m=1200 " in line(fields)
 
 
 def test_a_daemon_that_does_not_answer_is_what_is_reported(
@@ -102,9 +98,9 @@ def test_a_daemon_that_does_not_answer_is_what_is_reported(
         raise NoStatus("no daemon answers")
 
     assert make_report(load(tmp_path / "gateway.toml"), silent) == 0
-    assert 'event=mast.report daemon="no daemon answers" ' in capsys.readouterr().out
+    printed = json.loads(capsys.readouterr().out)
     (fields,) = [json.loads(path.read_text()) for path in (tmp_path / "outbox.db.notices").iterdir()]
-    assert fields["daemon"] == "no daemon answers"
+    assert fields["daemon"] == printed["daemon"] == "no daemon answers"
     assert not (tmp_path / "outbox.db.report").exists()
 
 

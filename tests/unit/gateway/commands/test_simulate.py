@@ -19,7 +19,7 @@ from cloud.wire.reading_records import RUNS_TOPIC, STATUS_TOPIC, Reading, parse_
 from cloud.wire.site_records import SITES_TOPIC, parse_site
 from cloud.wire.status_records import parse_status
 from gateway.commands.demo.layout import MAST
-from gateway.commands.simulate import FAULTS, Fleet, Sending, tell
+from gateway.commands.simulate import FAULTS, Fleet, send, tell
 from gateway.config import load
 from gateway.ports import REPLAYED, Record
 from tests.support.accounts import Accounts
@@ -105,7 +105,8 @@ def test_stories_have_restarts_outages_and_every_fault() -> None:
 
 def test_what_kafka_refuses_ends_it_with_the_remedy() -> None:
     class Refusing:
-        problem = None
+        reason = None
+        open = 0
 
         def send(self, record: Record, token: None) -> bool:
             return True
@@ -114,5 +115,6 @@ def test_what_kafka_refuses_ends_it_with_the_remedy() -> None:
             return [(None, Undelivered("UNKNOWN_TOPIC_OR_PART: no such topic", False, True))]
 
     sink: KafkaSink[None] = Refusing()  # type: ignore[assignment] # all that is used of it
+    fleet = Fleet(load(MAST, at_work=False), 1, 1, PERIOD_S, END_S - 86_400, END_S)
     with pytest.raises(CommandError, match="no such topic; are the topics there"):
-        Sending(sink, 1e6).send(records(1, 1, 1)[:1])
+        send(fleet, sink, 1e6, lambda *_: None)

@@ -51,7 +51,10 @@ def config(tmp_path: Path) -> Path:
 
 
 def swap(config: Path, *arguments: str) -> int:
-    return cli.main(["commission", "swap", "-c", str(config), *arguments])
+    try:
+        return cli.main(["commission", "swap", "-c", str(config), *arguments])
+    except SystemExit as usage:
+        return int(usage.code or 0)
 
 
 def test_the_file_is_changed_and_nothing_else_in_it(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

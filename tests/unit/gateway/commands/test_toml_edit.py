@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -99,7 +100,7 @@ def test_what_is_no_number(typed: str) -> None:
     if typed == "1\n":
         assert number_text(typed) == "1"
         return
-    with pytest.raises(ValueError, match="is not a number"):
+    with pytest.raises(ArgumentTypeError, match="is not a number"):
         number_text(typed)
 
 
