@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway", "drivers", "buffer", "cloud", "spark_jobs")
 MOST_LINES = 700
 MOST_LINES_OF_A_ROOM = {
-    "gateway": 27_510,
-    "drivers": 8_250,
-    "buffer": 2_150,
-    "cloud": 24_570,
-    "spark_jobs": 13_760,
+    "gateway": 27_070,
+    "drivers": 8_170,
+    "buffer": 2_100,
+    "cloud": 23_570,
+    "spark_jobs": 13_670,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
 MOST_ARGUMENTS = 7
