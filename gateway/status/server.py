@@ -61,11 +61,11 @@ _REFUSALS: Final = {
         HTTPStatus.UNAUTHORIZED,
         "Scan the code that 'sudo fieldgate phone' shows, or type its token.",
     ),
-    Access.WRONG: (
+    Access.EARLIER: (
         HTTPStatus.UNAUTHORIZED,
-        "That token is wrong: mistyped, or of an older code. "
-        "Scan the newest code that 'sudo fieldgate phone' has shown.",
+        "This access has ended. Scan the newest code that 'sudo fieldgate phone' has shown.",
     ),
+    Access.WRONG: (HTTPStatus.UNAUTHORIZED, "That token is wrong: mistyped, or of an older code."),
     Access.WAIT: (HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens: wait a minute."),
 }
 

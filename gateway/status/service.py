@@ -6,6 +6,7 @@ import errno
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 OPEN: Final = "phone-open"
 CLOSE: Final = "phone-close"
 LONGEST_MINUTES: Final = 24 * 60
+# Pages that were left open with an earlier token.
+_REMEMBERED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class TemporaryAccess:
         self._monotonic = monotonic
         self._server: StatusServer | None = None
         self._port = 0
+        self._earlier: deque[str] = deque(maxlen=_REMEMBERED)
         self._lock = threading.Lock()
 
     def open(self, address: str, port: int, minutes: float) -> Opened:
@@ -48,7 +52,8 @@ class TemporaryAccess:
         seconds, token = 60.0 * min(minutes, LONGEST_MINUTES), new_token()
         with self._lock:
             self._end()
-            gate = Gate(token, self._monotonic() + seconds, self._monotonic)
+            gate = Gate(token, self._monotonic() + seconds, self._monotonic, tuple(self._earlier))
+            self._earlier.append(token)
             server = self._listen(address, (port, self._port, 0), gate)
             server.start()
             self._server, self._port = server, server.server_port

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from enum import Enum
 from hashlib import sha256
 from typing import Final
@@ -37,6 +37,8 @@ class Access(Enum):
     CLOSED = "closed"
     """The time is over, or there is no token."""
     MISSING = "missing"
+    EARLIER = "earlier"
+    """The token of an earlier access."""
     WRONG = "wrong"
     WAIT = "wait"
     """Too many wrong tokens from this address."""
@@ -46,13 +48,19 @@ class Gate:
     """Checks tokens; called by any thread.
 
     ``token``: None admits nothing. ``until_s`` is when access ends, by ``monotonic``; None is never.
+    ``earlier`` tokens are refused but not counted as guesses: they come from pages that were left open.
     """
 
     def __init__(
-        self, token: str | None, until_s: float | None = None, monotonic: Callable[[], float] = time.monotonic
+        self,
+        token: str | None,
+        until_s: float | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        earlier: Collection[str] = (),
     ) -> None:
         # Digests have one length: comparing them reveals nothing about the token's.
         self._digest = None if token is None else _digest(token)
+        self._earlier = [_digest(each) for each in earlier]
         self._until_s = until_s
         self._monotonic = monotonic
         self._guesses = Guesses(monotonic)
@@ -77,8 +85,11 @@ class Gate:
                 return Access.WAIT
             if offered is None:
                 return Access.MISSING
-            if hmac.compare_digest(_digest(offered), self._digest):
+            digest = _digest(offered)
+            if hmac.compare_digest(digest, self._digest):
                 return Access.ADMITTED
+            if any(hmac.compare_digest(digest, each) for each in self._earlier):
+                return Access.EARLIER
             self._guesses.count(peer)
             return Access.WRONG
 

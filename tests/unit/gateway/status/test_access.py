@@ -87,10 +87,13 @@ def test_an_address_that_guesses_waits_and_no_other(clock: ByHand) -> None:
     assert gate.admit(TOKEN, "guesser") is Access.ADMITTED
 
 
-def test_a_page_without_a_token_is_not_guessing(clock: ByHand) -> None:
-    gate = Gate(TOKEN, None, clock)
+@pytest.mark.parametrize(("offered", "access"), [("earlier", Access.EARLIER), (None, Access.MISSING)])
+def test_a_page_that_was_left_open_or_has_no_token_is_not_guessing(
+    clock: ByHand, offered: str | None, access: Access
+) -> None:
+    gate = Gate(TOKEN, None, clock, ["earlier"])
     for _ in range(3 * MOST_WRONG):
-        assert gate.admit(None, "phone") is Access.MISSING
+        assert gate.admit(offered, "phone") is access
     assert gate.admit(TOKEN, "phone") is Access.ADMITTED
 
 
