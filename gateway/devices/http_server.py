@@ -13,7 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
@@ -26,6 +25,7 @@ from gateway.devices.entry import LINES, BadBody, DeviceEntry, PostedReadings, R
 from gateway.ports import Record
 from gateway.status.bounded_server import BoundedServer, Listener, is_own_name
 from gateway.status.status import HttpStatus
+from gateway.status.tokens import WINDOW_S, Access, DeviceTokens
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class HttpServer(BoundedServer):
         self._counts = counts
         self._counting = threading.Lock()
         try:
-            self.tokens = None if config.tokens is None else read_tokens(config.tokens)
+            self.tokens = None if config.tokens is None else DeviceTokens(read_tokens(config.tokens))
         except ValueError as error:
             raise OSError(str(error)) from error
         context = None
@@ -152,14 +152,10 @@ class Post(BaseHTTPRequestHandler):
             remedy = "post to localhost, an address, or this machine's own name"
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, f"this machine has another name: {remedy}")
             return
-        device = None
-        if server.tokens is not None:
-            # How long looking up a digest takes reveals nothing about a token.
-            device = server.tokens.get(sha256(self._bearer().encode(errors="surrogateescape")).digest())
-            if device is None:
-                self._turn_away()
-                return
-        if not server.entry.has_room or not server.take_body(device):
+        device = None if server.tokens is None else server.tokens.admit(self._bearer(), self._peer)
+        if isinstance(device, Access):
+            self._turn_away(device)
+        elif not server.entry.has_room or not server.take_body(device):
             self._wait_a_little()
         else:
             try:
@@ -239,15 +235,17 @@ class Post(BaseHTTPRequestHandler):
     def _peer(self) -> str:
         return str(self.client_address[0])
 
-    def _bearer(self) -> str:
+    def _bearer(self) -> str | None:
         kind, _, token = self.headers.get("Authorization", "").partition(" ")
-        return token.strip() if kind.lower() == "bearer" else ""
+        return token.strip() if kind.lower() == "bearer" and token.strip() else None
 
-    def _turn_away(self) -> None:
+    def _turn_away(self, access: Access) -> None:
         self.server.count("unauthorized")
-        reason = "wrong" if self._bearer() else "missing"
-        log.warning("event=http.refused peer=%s reason=%s", self._peer, reason)
-        self._refuse(HTTPStatus.UNAUTHORIZED, "Authorization: Bearer TOKEN", WWW_Authenticate="Bearer")
+        if access is Access.WAIT:
+            self._refuse(HTTPStatus.TOO_MANY_REQUESTS, "too many wrong tokens", Retry_After=int(WINDOW_S))
+        else:
+            log.warning("event=http.refused peer=%s reason=%s", self._peer, access.value)
+            self._refuse(HTTPStatus.UNAUTHORIZED, "Authorization: Bearer TOKEN", WWW_Authenticate="Bearer")
 
     def _wait_a_little(self) -> None:
         self.server.count("pressure")

@@ -1,7 +1,8 @@
 """Access by token: compared in constant time, and for a limited time.
 
-Guessing is rate-limited by address: after five wrong tokens within a minute no further one is compared until
-the oldest is a minute old. Against many addresses the token's length alone protects.
+Guessing is rate-limited by address: after five wrong tokens within a minute no further one of the page's is
+compared until the oldest is a minute old. Against many addresses the token's length alone protects; so it
+does a device's everywhere: behind an address there may be others with a wrong one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from enum import Enum
 from hashlib import sha256
 from typing import Final
@@ -119,6 +120,34 @@ class Guesses:
         self._wrong.move_to_end(peer)
         while len(self._wrong) > _MOST_PEERS:
             self._wrong.popitem(last=False)
+
+
+class DeviceTokens:
+    """Maps tokens, by the SHA-256 of each, to devices. Any thread may call it.
+
+    A right token always has access. After five wrong ones their sender has to wait; the same one counts once.
+    """
+
+    def __init__(self, devices: Mapping[bytes, str], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._devices = devices
+        self._guesses = Guesses(monotonic)
+        self._lock = threading.Lock()
+
+    def admit(self, offered: str | None, peer: str) -> str | Access:
+        """Returns the device of a token that came from an address, or why it has no access."""
+        digest = b"" if offered is None else _digest(offered)
+        # How long looking up a digest takes reveals nothing about a token.
+        if (device := self._devices.get(digest)) is not None:
+            return device
+        with self._lock:
+            if self._guesses.is_known(peer, hash(digest)):
+                return Access.WRONG
+            if self._guesses.must_wait(peer):
+                return Access.WAIT
+            if not digest:
+                return Access.MISSING
+            self._guesses.count(peer, hash(digest))
+            return Access.WRONG
 
 
 def _digest(token: str) -> bytes:
