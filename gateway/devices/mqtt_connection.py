@@ -1,7 +1,7 @@
 """One device's connection to the proxy: what it may send, how much, how slowly, and what waits for a PUBACK.
 
-A task of the proxy's loop serves it: one packet after the other, the next one once it may be taken. What
-can't be taken now waits in the device, so that a connection holds one read and one packet at most.
+What can't be taken now waits in the device: nothing more is read from it until the reason is gone, so that
+a connection holds one read and one packet at most. The proxy's thread owns it; times are its loop's.
 
 A device that gets no PUBACK sends the message again, flagged as a duplicate and under its old id. As long as
 none was sent it is recognised here, by client, id and bytes, and enters once. Once one was sent an id stands
@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import OrderedDict, deque
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from gateway.devices import mqtt_packets as mqtt
 from gateway.devices.mqtt_packets import BadPacket, Connect, Packet, PacketReader, Publish
 
-if TYPE_CHECKING:
-    from gateway.devices.mqtt_server import MqttServer
-
-log = logging.getLogger(__name__)
-
 _MOST_LEFT: Final = 10_000
 """Receipts of devices that aren't connected."""
+
+
+class Connected(Protocol):
+    """A connection, as far as a session needs it."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class Receipt:
     session: Session
     packet_id: int
     digest: int
-    connection: Connection
+    connection: Connected
     durable: bool = False
 
 
@@ -51,7 +51,7 @@ class Session:
 
     most: int
     waiting: int = 0
-    connection: Connection | None = None
+    connection: Connected | None = None
     unanswered: dict[int, Receipt] = field(default_factory=dict)
     """At QoS 1, by id."""
 
@@ -60,7 +60,7 @@ class Session:
         known = self.unanswered.get(packet.packet_id) if packet.repeated else None
         return known if known is not None and known.digest == digest(packet) else None
 
-    def take(self, packet: Publish, connection: Connection) -> Receipt:
+    def take(self, packet: Publish, connection: Connected) -> Receipt:
         """A message is entered."""
         receipt = Receipt(self, packet.packet_id, digest(packet), connection)
         self.waiting += 1
@@ -94,16 +94,19 @@ class Sessions:
     def __init__(self, most: int) -> None:
         self._most = 2 * most
         self._known: OrderedDict[tuple[str | None, str], Session] = OrderedDict()
+        self._left = 0
 
     def begin(self, user: str | None, client_id: str) -> tuple[Session, bool]:
         """A client's session, and whether there was one. Without an id it is always a new one."""
+        if not client_id:
+            return Session(self._most), False
         known = self._known.get((user, client_id))
-        if known is not None:
-            return known, True
-        session = Session(self._most)
-        if client_id:
-            self._known[user, client_id] = session
-        return session, False
+        if known is None:
+            self._known[user, client_id] = known = Session(self._most)
+            return known, False
+        if known.connection is None:
+            self._left -= len(known.unanswered)
+        return known, True
 
     def end(self, user: str | None, client_id: str, session: Session) -> None:
         """Its connection has ended. The oldest receipts are forgotten where there are too many."""
@@ -115,18 +118,24 @@ class Sessions:
             del self._known[key]
             return
         self._known.move_to_end(key)
-        away = [(key, each) for key, each in self._known.items() if each.connection is None]
-        left = sum(len(each.unanswered) for _, each in away)
-        for oldest, each in away:
-            if left > _MOST_LEFT:
+        self._left += len(session.unanswered)
+        for oldest, each in list(self._known.items()):
+            if self._left <= _MOST_LEFT:
+                break
+            if each.connection is None:
                 del self._known[oldest]
-                left -= len(each.unanswered)
+                self._left -= len(each.unanswered)
 
 
 def digest(packet: Publish) -> int:
     """A hash of topic and payload, to compare within one process."""
     return hash((packet.topic, packet.payload))
 
+
+if TYPE_CHECKING:
+    from gateway.devices.mqtt_server import MqttServer
+
+log = logging.getLogger(__name__)
 
 _CONNECT_S: Final = 10.0
 """For CONNECT, from the connection on."""
@@ -137,9 +146,6 @@ _LONGEST_SILENCE_S: Final = 3600.0
 """A connection is closed after it, whatever keepalive the device chose."""
 _GRACE: Final = 1.5
 """Keepalives without a packet (MQTT 3.1.1, 3.1.2.10)."""
-_AGAIN_S: Final = 0.05
-"""Then what couldn't be taken is tried again."""
-READ_BYTES: Final = 32 << 10
 _MOST_UNREAD: Final = 16 << 10
 """Answers that wait for the device to read them."""
 _LARGE: Final = 64 << 10
@@ -148,35 +154,72 @@ _LONGEST_ID: Final = 256
 _MAX_PACKET: Final = 1 << 20
 """Bytes of a message with its topic."""
 
+ROOM, IN_FLIGHT, RATE, UNREAD, MEMORY, STOPPING = "room", "in_flight", "rate", "unread", "memory", "stopping"
+"""Why nothing is read."""
+_NO_MORE: Final = frozenset((ROOM, IN_FLIGHT, RATE, UNREAD, STOPPING))
+"""Reasons for which what was read already is not taken either."""
 
-class Connection:
+
+class Connection(asyncio.Protocol):
     """A device's connection, from when it is accepted and TLS established to its end.
 
     A will is checked and then left out: a message that nobody sent would get an identity here.
     """
 
-    def __init__(
-        self, server: MqttServer, peer: str, stream: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, server: MqttServer, peer: str) -> None:
         self._server = server
         self._peer = peer
-        self._stream = stream
-        self._writer = writer
         self._reader = PacketReader(_MAX_PACKET)
+        self._transport: asyncio.Transport | None = None
+        self._parked: Publish | None = None
         self._due: deque[Receipt] = deque()
-        self._changed = asyncio.Event()
+        self._held: set[str] = set()
         self._user: str | None = None
         self._client_id = ""
         self._session = server.no_session
+        self._connected = False
         self._silence_s = _LONGEST_SILENCE_S
+        self._opened_s = self._began_s = self._heard_s = self._held_s = server.now_s()
+        self._closing_s: float | None = None
         self._second = 0
         self._this_second = 0
-        self._task: asyncio.Task[None] | None = None
-        self._until_s = math.inf
-        self._is_late = False
-        self.connected = False
-        """Whether its device is admitted."""
-        writer.transport.set_write_buffer_limits(_MOST_UNREAD)
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes over a new connection."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(_MOST_UNREAD)
+        self._server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes in, and answers the packets that they complete."""
+        if self._closing_s is not None:
+            return
+        if not self._reader.buffered:
+            self._began_s = self._server.now_s()
+        self._server.buffered += len(data)
+        self._reader.feed(data)
+        self._take()
+
+    def pause_writing(self) -> None:
+        """The device doesn't read its answers."""
+        self._hold(UNREAD)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._release(UNREAD)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Ends the session; what was taken in stays."""
+        self._closing_s = self._server.now_s()
+        self._transport = None
+        self._server.buffered -= self._reader.buffered
+        if self._session.connection is self:
+            self._server.sessions.end(self._user, self._client_id, self._session)
+        self._server.closed(self, connected=self._connected)
+
+    # What the server calls.
 
     @property
     def owes(self) -> bool:
@@ -186,126 +229,76 @@ class Connection:
     def go_on(self) -> None:
         """Something has become durable: PUBACKs may be due, and there may be room again."""
         self._acknowledge()
-        self._changed.set()
+        if ROOM in self._held or IN_FLIGHT in self._held:
+            self._release(ROOM, IN_FLIGHT)
 
-    def tick(self, now_s: float) -> None:
-        """End what has taken too long to come. A time-out of asyncio's for each read would cost 30 µs."""
-        if now_s > self._until_s:
-            self._is_late = True
-            self.close()
+    def stop_reading(self) -> None:
+        """Take nothing more, and stay."""
+        self._hold(STOPPING)
+
+    def tick(self, now_s: float) -> bool:
+        """End what takes too long; whether it is to be asked again soon."""
+        if self._closing_s is not None:
+            if now_s > self._closing_s + _CLOSE_S and self._transport is not None:
+                self._transport.abort()
+            return True
+        if self._held:
+            self._tick_held(now_s)
+        elif not self._connected and now_s > self._opened_s + _CONNECT_S:
+            self._refuse("NO_CONNECT")
+        elif self._reader.buffered:
+            if now_s > self._began_s + _PACKET_S:
+                self._refuse("TOO_SLOW")
+        elif now_s > self._heard_s + self._silence_s:
+            self._refuse("KEEPALIVE")
+        return bool(self._held)
 
     def close(self) -> None:
         """End, with what was sent."""
-        if self._task is not None:
-            self._task.cancel()
+        if self._closing_s is None:
+            self._closing_s = self._server.now_s()
+            if self._transport is not None:
+                self._transport.close()
 
-    async def serve(self) -> None:
-        """Take packets until either side ends it; what was taken in stays."""
-        self._task = asyncio.current_task()
-        server, writer = self._server, self._writer
+    def _take(self) -> None:
+        """All packets that have come, as long as nothing holds them."""
+        server = self._server
+        before = self._reader.buffered
         try:
-            await self._take_packets()
+            while not self._held & _NO_MORE and self._closing_s is None:
+                packet = self._parked or self._next()
+                if packet is None:
+                    break
+                self._parked = None
+                self._handle(packet)
         except BadPacket as bad:
             self._send(bad.answer)
-            server.refused(bad.reason)
-            # The name of a client that has not authenticated stays out of the log.
-            user = self._user or "-"
-            log.warning("event=mqtt_proxy.refused peer=%s user=%s reason=%s", self._peer, user, bad.reason)
-        except OSError as error:
-            log.debug("event=server.broken_off server=mqtt_proxy error=%s", error)
-        finally:
-            server.buffered -= self._reader.buffered
-            if self._session.connection is self:
-                server.sessions.end(self._user, self._client_id, self._session)
-            writer.close()
-            try:
-                with suppress(OSError):
-                    async with asyncio.timeout(_CLOSE_S):
-                        await writer.wait_closed()
-            finally:
-                # Whatever the device leaves unread.
-                writer.transport.abort()
+            self._refuse(bad.reason)
+        server.buffered -= before - self._reader.buffered
+        if server.is_crowded and self._reader.buffered > _LARGE:
+            self._hold(MEMORY)
 
-    async def _take_packets(self) -> None:
-        """Raises BadPacket, OSError."""
-        opened_s = self._server.now_s()
-        while True:
-            packet = await self._next(opened_s)
-            if packet is None or isinstance(packet, mqtt.Disconnect):
-                return
-            await self._handle(packet)
-
-    async def _next(self, opened_s: float) -> Packet | None:
-        """The next packet, within the limits of time and number; None at the end. Raises BadPacket."""
-        server, reader = self._server, self._reader
-        begun_s = server.now_s()
-        while True:
-            await self._until_allowed()
-            before = reader.buffered
-            try:
-                packet = reader.take()
-            finally:
-                server.buffered -= before - reader.buffered
-            if packet is not None:
-                self._this_second += 1
-                return packet
-            if not self.connected:
-                until_s, reason = opened_s + _CONNECT_S, "NO_CONNECT"
-            elif reader.buffered:
-                until_s, reason = begun_s + _PACKET_S, "TOO_SLOW"
-            else:
-                until_s, reason = begun_s + self._silence_s, "KEEPALIVE"
-            data = await self._read(until_s, reason)
-            if not data:
-                return None
-            if not reader.buffered:
-                begun_s = server.now_s()
-            server.buffered += len(data)
-            reader.feed(data)
-
-    async def _read(self, until_s: float, reason: str) -> bytes:
-        """What comes next, once memory has room for it. Raises BadPacket where it takes too long."""
-        self._until_s = until_s
-        try:
-            while self._server.is_crowded and self._reader.buffered > _LARGE:
-                await asyncio.sleep(_AGAIN_S)
-            return await self._stream.read(READ_BYTES)
-        except asyncio.CancelledError:
-            if not self._is_late:
-                raise
-            raise BadPacket(reason) from None
-        finally:
-            self._until_s = math.inf
-
-    async def _until_allowed(self) -> None:
-        """Wait while nothing may be taken: answers are unread, too much is in flight, the rate is reached."""
-        server, config = self._server, self._server.config
-        if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
-            try:
-                async with asyncio.timeout(_PACKET_S):
-                    await self._writer.drain()
-            except TimeoutError:
-                raise BadPacket("TOO_SLOW") from None
-        while server.stopping or max(self._session.waiting, len(self._due)) >= config.max_in_flight:
-            await self._until_changed()
-        now_s = server.now_s()
+    def _next(self) -> Packet | None:
+        """The next packet, within the limits of time and number."""
+        now_s, config = self._server.now_s(), self._server.config
+        if max(self._session.waiting, len(self._due)) >= config.max_in_flight:
+            self._hold(IN_FLIGHT)
+            return None
         if int(now_s) != self._second:
             self._second, self._this_second = int(now_s), 0
         if self._this_second >= config.max_rate:
-            await asyncio.sleep(self._second + 1 - now_s)
-            self._second, self._this_second = self._second + 1, 0
+            self._hold(RATE)
+            return None
+        packet = self._reader.take()
+        if packet is not None:
+            self._this_second += 1
+            self._began_s = self._heard_s = now_s
+        return packet
 
-    async def _until_changed(self) -> None:
-        """Wait until something has become durable, or a moment."""
-        self._changed.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_AGAIN_S):
-                await self._changed.wait()
-
-    async def _handle(self, packet: Packet) -> None:
-        if isinstance(packet, Publish) and self.connected:
-            await self._publish(packet)
-        elif isinstance(packet, Connect) != (not self.connected):
+    def _handle(self, packet: Packet) -> None:
+        if isinstance(packet, Publish) and self._connected:
+            self._publish(packet)
+        elif isinstance(packet, Connect) != (not self._connected):
             raise BadPacket("UNEXPECTED")
         elif isinstance(packet, Connect):
             self._connect(packet)
@@ -317,6 +310,8 @@ class Connection:
             self._send(mqtt.suback_refused(packet.packet_id, packet.filters))
         elif isinstance(packet, mqtt.Unsubscribe):
             self._send(mqtt.unsuback(packet.packet_id))
+        else:
+            self.close()
 
     def _connect(self, packet: Connect) -> None:
         server = self._server
@@ -327,7 +322,7 @@ class Connection:
             raise BadPacket("UNAUTHORIZED", mqtt.connack(mqtt.NOT_AUTHORIZED))
         user = packet.username if server.access.named else None
         session, present = server.sessions.begin(user, packet.client_id)
-        if session.connection is not None:
+        if isinstance(session.connection, Connection):
             # The same device, whose earlier connection hasn't been found dead yet.
             session.connection.close()
         elif server.is_full:
@@ -335,13 +330,13 @@ class Connection:
             raise BadPacket("TOO_MANY_CLIENTS", mqtt.connack(mqtt.UNAVAILABLE))
         session.connection = self
         self._session, self._user, self._client_id = session, user, packet.client_id
-        self.connected = True
-        server.admitted()
+        self._connected = True
+        server.connected(self)
         if packet.keepalive_s:
             self._silence_s = min(_GRACE * packet.keepalive_s, _LONGEST_SILENCE_S)
         self._send(mqtt.connack(mqtt.ACCEPTED, session_present=present and not packet.clean))
 
-    async def _publish(self, packet: Publish) -> None:
+    def _publish(self, packet: Publish) -> None:
         server, session = self._server, self._session
         if packet.qos == 2:
             raise BadPacket("QOS_2")
@@ -356,27 +351,20 @@ class Connection:
                 self._due.append(known)
             self._acknowledge()
             return
-        while not self._enter(packet):
-            await self._until_changed()
-
-    def _enter(self, packet: Publish) -> bool:
-        """Enter a message with the forwarder; False where it has to wait."""
-        server, session = self._server, self._session
-        if server.stopping:
-            return False
         receipt = session.take(packet, self)
-        if not server.enter(packet, receipt):
-            session.give_back(receipt)
-            server.count("pressure")
-            return False
-        server.count("messages")
-        if packet.qos:
-            self._due.append(receipt)
-        return True
+        if server.enter(packet, receipt):
+            server.count("messages")
+            if packet.qos:
+                self._due.append(receipt)
+            return
+        session.give_back(receipt)
+        self._parked = packet
+        server.count("pressure")
+        self._hold(ROOM)
 
     def _acknowledge(self) -> None:
         """Send the PUBACKs that are due, in the order of the messages (MQTT 3.1.1, 4.6)."""
-        if self._writer.is_closing():
+        if self._transport is None or self._transport.is_closing():
             return
         answers = []
         while self._due and self._due[0].durable:
@@ -387,6 +375,50 @@ class Connection:
             self._server.count("acknowledged", len(answers))
             self._send(b"".join(answers))
 
+    def _hold(self, reason: str) -> None:
+        if not self._held:
+            self._held_s = self._server.now_s()
+            if self._transport is not None:
+                self._transport.pause_reading()
+            self._server.held()
+        self._held.add(reason)
+
+    def _release(self, *reasons: str) -> None:
+        if not self._held or self._closing_s is not None:
+            return
+        self._held.difference_update(reasons)
+        if not self._held & _NO_MORE:
+            if not self._held:
+                # What was held had no chance to come.
+                held_s = self._server.now_s() - self._held_s
+                self._heard_s += held_s
+                self._began_s += held_s
+            self._take()
+        self._resume()
+
+    def _resume(self) -> None:
+        if not self._held and self._closing_s is None and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _tick_held(self, now_s: float) -> None:
+        unread = UNREAD in self._held and now_s > self._held_s + _PACKET_S
+        if unread or (MEMORY in self._held and now_s > self._began_s + _PACKET_S):
+            self._refuse("TOO_SLOW")
+        else:
+            over = {ROOM, IN_FLIGHT}
+            if int(now_s) != self._second:
+                over.add(RATE)
+            if not self._server.is_crowded:
+                over.add(MEMORY)
+            self._release(*over)
+
     def _send(self, data: bytes) -> None:
-        if data and not self._writer.is_closing():
-            self._writer.write(data)
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _refuse(self, reason: str) -> None:
+        self._server.refused(reason)
+        # The name of a client that has not authenticated stays out of the log.
+        user = self._user or "-"
+        log.warning("event=mqtt_proxy.refused peer=%s user=%s reason=%s", self._peer, user, reason)
+        self.close()

@@ -21,7 +21,7 @@ from paho.mqtt.client import topic_matches_sub
 from gateway.config.bridges.access_files import StoredPassword, read_access, read_users
 from gateway.config.bridges.model import NO_PROXY, MqttProxyConfig
 from gateway.devices.entry import DeviceEntry
-from gateway.devices.mqtt_connection import READ_BYTES, Connection, Receipt, Session, Sessions
+from gateway.devices.mqtt_connection import Connection, Receipt, Session, Sessions
 from gateway.devices.mqtt_packets import Publish
 from gateway.status.bounded_server import Listener
 from gateway.status.status import MqttProxyStatus
@@ -99,7 +99,8 @@ _MOST_BUFFERED: Final = 16 << 20
 _HANDSHAKE_S: Final = 10.0
 _SHUTDOWN_S: Final = 2.0
 _TICK_S: Final = 1.0
-_LOOK_S: Final = 0.05
+_SOON_S: Final = 0.05
+"""While a connection is held."""
 _BACKLOG: Final = 64
 _SEND_BYTES: Final = 32 << 10
 """In the kernel: answers have some bytes each, and a device that reads none should be found out."""
@@ -137,8 +138,8 @@ class MqttServer:
         self._connections: set[Connection] = set()
         self._unauthenticated = 0
         self._clients = 0
-        self.stopping = False
-        """Whether nothing more is taken."""
+        self._stopping = False
+        self._tick: asyncio.TimerHandle | None = None
         self._settled: deque[Receipt] = deque()
         self._waking = False
 
@@ -155,11 +156,11 @@ class MqttServer:
 
     def take_no_more(self) -> None:
         """Accept nothing any more; what was accepted gets its PUBACK once it is durable."""
-        self.stopping = True
+        self._call(self._take_no_more)
 
     def stop(self) -> None:
         """Send what is due, close all connections and give the port back."""
-        self.stopping = True
+        self._call(self._take_no_more)
         self._call(self._ended.set)
         self._thread.join()
 
@@ -197,16 +198,34 @@ class MqttServer:
         """Whether connections hold too much."""
         return self.buffered > _MOST_BUFFERED
 
-    def admitted(self) -> None:
-        """A connection's device is admitted."""
+    def opened(self, connection: Connection) -> None:
+        """A connection is there."""
+        self._connections.add(connection)
+
+    def connected(self, _connection: Connection) -> None:
+        """Its device is admitted."""
         self._unauthenticated -= 1
         self._clients += 1
         self.count("connects")
+
+    def closed(self, connection: Connection, *, connected: bool) -> None:
+        """It has ended."""
+        self._connections.discard(connection)
+        if connected:
+            self._clients -= 1
+        else:
+            self._unauthenticated -= 1
 
     def refused(self, reason: str) -> None:
         """A connection was ended for a reason."""
         self.count("refused")
         self._counts[f"refused {reason}"] += 1
+
+    def held(self) -> None:
+        """A connection waits for something: look soon."""
+        if self._tick is not None and self._tick.when() > self.now_s() + _SOON_S:
+            self._tick.cancel()
+            self._tick = self._loop.call_later(_SOON_S, self._turn)
 
     def enter(self, packet: Publish, receipt: Receipt) -> bool:
         """Hand a message to the forwarder; False: there is no room now."""
@@ -220,10 +239,10 @@ class MqttServer:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        tasks = self._loop.create_task(self._accept()), self._loop.create_task(self._watch())
+        accepting = self._loop.create_task(self._accept())
+        self._tick = self._loop.call_later(_TICK_S, self._turn)
         await self._ended.wait()
-        for task in tasks:
-            task.cancel()
+        accepting.cancel()
         self._listener.close()
         await self._until(lambda: not any(each.owes for each in self._connections))
         for connection in list(self._connections):
@@ -233,13 +252,7 @@ class MqttServer:
     async def _until(self, done: Callable[[], bool]) -> None:
         until_s = self.now_s() + _SHUTDOWN_S
         while not done() and self.now_s() < until_s:
-            await asyncio.sleep(_LOOK_S)
-
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            for connection in list(self._connections):
-                connection.tick(self.now_s())
+            await asyncio.sleep(_SOON_S)
 
     async def _accept(self) -> None:
         tasks = set()
@@ -250,7 +263,7 @@ class MqttServer:
                 log.warning("event=mqtt_proxy.not_accepted error=%s", error)
                 await asyncio.sleep(_TICK_S)
                 continue
-            if self.stopping or self._unauthenticated >= _MOST_UNAUTHENTICATED:
+            if self._stopping or self._unauthenticated >= _MOST_UNAUTHENTICATED:
                 self.refused("TOO_MANY_UNAUTHENTICATED")
                 client.close()
                 continue
@@ -260,33 +273,27 @@ class MqttServer:
             task.add_done_callback(tasks.discard)
 
     async def _open(self, client: socket.socket, peer: str) -> None:
-        """Make a connection of an accepted socket, TLS first, and serve it to its end."""
+        """Make a connection of an accepted socket, TLS first."""
         times: dict[str, float] = {}
         if self._tls is not None:
             times = {"ssl_handshake_timeout": _HANDSHAKE_S, "ssl_shutdown_timeout": _SHUTDOWN_S}
-        stream = asyncio.StreamReader(READ_BYTES)
-        protocol = asyncio.StreamReaderProtocol(stream)
-        connection: Connection | None = None
+        made = Connection(self, peer)
         try:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-            transport, _ = await self._loop.connect_accepted_socket(
-                lambda: protocol, client, ssl=self._tls, **times
-            )
-            writer = asyncio.StreamWriter(transport, protocol, stream, self._loop)
-            connection = Connection(self, peer, stream, writer)
-            self._connections.add(connection)
-            await connection.serve()
+            await self._loop.connect_accepted_socket(lambda: made, client, ssl=self._tls, **times)
         except OSError as error:
             log.debug("event=mqtt_proxy.no_handshake peer=%s error=%s", peer, error)
             self.refused("NO_HANDSHAKE")
             client.close()
-        finally:
-            if connection is not None and connection.connected:
-                self._clients -= 1
-            else:
+            if made not in self._connections:
                 self._unauthenticated -= 1
-            if connection is not None:
-                self._connections.discard(connection)
+
+    def _turn(self) -> None:
+        self._tick = self._loop.call_later(_TICK_S, self._turn)
+        now_s = self.now_s()
+        soon = [connection.tick(now_s) for connection in list(self._connections)]
+        if any(soon):
+            self.held()
 
     def _settle(self) -> None:
         """Send the PUBACKs that are due."""
@@ -300,6 +307,11 @@ class MqttServer:
         if done:
             for connection in list(self._connections):
                 connection.go_on()
+
+    def _take_no_more(self) -> None:
+        self._stopping = True
+        for connection in self._connections:
+            connection.stop_reading()
 
     def _on_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an error of the loop: what breaks off is normal, any other error is a defect."""

@@ -462,7 +462,7 @@ def test_at_its_end_what_was_taken_gets_its_puback_and_nothing_more_is_taken() -
         logger.expect(CONNECTED)
         forwarder.wait(1)
         server.take_no_more()
-        eventually(lambda: server.stopping)
+        eventually(lambda: server._stopping)
         logger.send(publish("a", b"2", 2))
         ending = threading.Thread(target=server.stop)
         ending.start()
@@ -555,12 +555,14 @@ def test_receipts_of_devices_that_are_away_are_bounded(monkeypatch: pytest.Monke
     monkeypatch.setattr("gateway.devices.mqtt_connection._MOST_LEFT", 10)
     sessions = Sessions(3)
 
-    away: Any = object()
+    class Away:
+        def close(self) -> None: ...
+
     from gateway.devices.mqtt_packets import Publish
 
     for name in range(9):
         session, _ = sessions.begin(None, str(name))
-        session.connection = away
+        session.connection = away = Away()
         for packet_id in range(1, 20):
             session.take(Publish("a", b"", 1, packet_id, False), away)
         assert len(session.unanswered) == 6
