@@ -1,10 +1,13 @@
 """``POST /v1/readings``: readings of devices, answered once Kafka or the outbox has them.
 
-A device may have two bodies at a time in memory, so that slow ones of its own keep no other waiting.
+A device may have two bodies at a time in memory, so that slow ones of its own keep no other waiting. Without
+tokens clients can't be distinguished (they are all of this machine): then whoever has been slow for two
+seconds makes room for the next.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import socket
@@ -12,7 +15,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
@@ -26,6 +29,59 @@ from gateway.ports import Record
 from gateway.status.bounded_server import BoundedServer, Listener, is_own_name
 from gateway.status.status import HttpStatus
 from gateway.status.tokens import WINDOW_S, Access, DeviceTokens
+
+MOST: Final = 8
+MOST_OF_ONE: Final = 2
+SLOW_S: Final = 2.0
+
+
+class Place:
+    """A body that is being received: its device, and since when it comes."""
+
+    def __init__(self, device: str | None, since_s: float) -> None:
+        self.device = device
+        self.since_s = since_s
+        self.given_up = threading.Event()
+        """It takes too long, and another one needs the place."""
+
+
+class Bodies:
+    """The places that there are."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        # The oldest first.
+        self._taken: list[Place] = []
+        self._lock = threading.Lock()
+
+    @property
+    def taken(self) -> int:
+        """How many are taken."""
+        return len(self._taken)
+
+    def take(self, device: str | None) -> Place | None:
+        """A place for a device's next body; None where it has to wait."""
+        now_s = self._monotonic()
+        with self._lock:
+            if device is not None and sum(each.device == device for each in self._taken) >= MOST_OF_ONE:
+                return None
+            if len(self._taken) >= MOST:
+                oldest = self._taken[0]
+                if now_s < oldest.since_s + SLOW_S:
+                    return None
+                # It lets go of its bytes within half a second, so there are twice as many at most.
+                oldest.given_up.set()
+                del self._taken[0]
+            place = Place(device, now_s)
+            self._taken.append(place)
+            return place
+
+    def give_back(self, place: Place) -> None:
+        """The body has been read, or never will be."""
+        with self._lock:
+            if place in self._taken:
+                self._taken.remove(place)
+
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +98,6 @@ _MOST_CONNECTIONS: Final = 16
 _TURN_S: Final = 0.5
 _MAX_BODY: Final = 1 << 20
 """Bytes of a request, also once it is unpacked."""
-_MOST_BODIES: Final = 8
-_MOST_OF_ONE: Final = 2
-"""Bodies in memory at a time: of all, and of a device that is known by its token."""
 
 
 class HttpServer(BoundedServer):
@@ -56,7 +109,7 @@ class HttpServer(BoundedServer):
         """Listen. Raises OSError."""
         self.readings = readings
         self.entry = entry
-        self._bodies: Counter[str | None] = Counter()
+        self.bodies = Bodies()
         self._counts = counts
         self._counting = threading.Lock()
         try:
@@ -77,37 +130,26 @@ class HttpServer(BoundedServer):
         with self._counting:
             self._counts[what] += number
 
-    def take_body(self, device: str | None) -> bool:
-        """Reserves the memory of a device's next body; False where it has to wait."""
-        with self._counting:
-            of_one = device is not None and self._bodies[device] >= _MOST_OF_ONE
-            if of_one or self._bodies.total() >= _MOST_BODIES:
-                return False
-            self._bodies[device] += 1
-            return True
-
-    def drop_body(self, device: str | None) -> None:
-        """Frees a body's memory."""
-        with self._counting:
-            self._bodies[device] -= 1
-
 
 class _Timed(io.RawIOBase):
-    """Reads from a connection up to a moment, however slowly it comes."""
+    """Reads from a connection up to a moment, or until its place is given up, however slowly it comes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.until_s = 0.0
+        self.place: Place | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left_s = self.until_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left_s)
-        return self._connection.recv_into(buffer)
+        while True:
+            left_s = self.until_s - time.monotonic()
+            if left_s <= 0 or (self.place is not None and self.place.given_up.is_set()):
+                raise TimeoutError
+            self._connection.settimeout(min(left_s, _TURN_S))
+            with contextlib.suppress(TimeoutError):
+                return self._connection.recv_into(buffer)
 
 
 class Post(BaseHTTPRequestHandler):
@@ -155,13 +197,15 @@ class Post(BaseHTTPRequestHandler):
         device = None if server.tokens is None else server.tokens.admit(self._bearer(), self._peer)
         if isinstance(device, Access):
             self._turn_away(device)
-        elif not server.entry.has_room or not server.take_body(device):
+        elif not server.entry.has_room or (place := server.bodies.take(device)) is None:
             self._wait_a_little()
         else:
+            self._timed.place = place
             try:
                 found = self._readings(device)
             finally:
-                server.drop_body(device)
+                self._timed.place = None
+                server.bodies.give_back(place)
             if found is not None:
                 self._take(*found)
 
@@ -221,7 +265,13 @@ class Post(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over {_MAX_BODY} bytes")
         else:
             self._timed.until_s = time.monotonic() + _BODY_S
-            body = self.rfile.read(int(length))
+            try:
+                body = self.rfile.read(int(length))
+            except TimeoutError:
+                if self._timed.place is None or not self._timed.place.given_up.is_set():
+                    raise
+                self._wait_a_little()
+                return None
             if len(body) == int(length):
                 return body
             self.close_connection = True

@@ -336,6 +336,18 @@ def test_a_device_with_slow_bodies_keeps_no_other_waiting(readings: PostedReadin
         assert post(server, GOOD, bearer(other))[0] == 429
 
 
+def test_without_tokens_a_slow_body_makes_room(
+    readings: PostedReadings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "SLOW_S", 0.2)
+    with serving(HERE, readings) as server, connected(server, 8, SLOW_HEAD + b"\r\n{") as clients:
+        eventually(lambda: server.bodies.taken, until=lambda taken: taken == 8)
+        # A device that is asked to come again does, and gets in long before the 30 s of a body.
+        assert eventually(lambda: post(server)[0], 5, until=lambda code: code == 200)
+        (given_up,) = answered(clients, 1)
+        assert b"Retry-After: 1" in given_up.recv(1000)
+
+
 def test_connections_of_one_address_leave_room_for_others(readings: PostedReadings) -> None:
     # They send nothing at all.
     with serving(HERE, readings) as server, connected(server, 20) as clients:
