@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("gateway", "drivers", "buffer", "cloud", "spark_jobs")
 MOST_LINES = 700
 MOST_LINES_OF_A_ROOM = {
-    "gateway": 27_070,
+    "gateway": 27_200,
     "drivers": 8_170,
     "buffer": 2_100,
     "cloud": 23_570,
