@@ -138,7 +138,7 @@ class Query:
 
 
 class Pages:
-    """Pages of some lakes' tables; ``seconds`` is the most that each query of one may take."""
+    """Pages of some lakes' tables; ``seconds`` is the most that one may take."""
 
     def __init__(self, lakes: Lakes, seconds: float) -> None:
         self._lakes, self._seconds = lakes, seconds
@@ -230,12 +230,10 @@ class Pages:
         try:
             if held is None:
                 limits = f"threads = 1; SET memory_limit = '{_MEMORY}'; SET temp_directory = ''"
-                longest = f"max_execution_time = {round(1000 * self._seconds)}"
-                lakes.connection.execute(
-                    f"SET {limits}; SET {longest}; SET enable_external_file_cache = false"
-                )
+                lakes.connection.execute(f"SET {limits}; SET enable_external_file_cache = false")
                 lakes.add(query.view)
-            yield lakes
+            with _bounded(lakes.connection, self._seconds):
+                yield lakes
             lakes.connection.execute("DROP TABLE IF EXISTS page")
         except BaseException as error:
             lakes.connection.close()
@@ -255,6 +253,27 @@ class Pages:
             self._idle.append((key, lakes))
             if len(self._idle) > _IDLE:
                 self._idle.pop(0)[1].connection.close()
+
+
+@contextmanager
+def _bounded(connection: duckdb.DuckDBPyConnection, seconds: float) -> Iterator[None]:
+    """Interrupts what runs when the time is over."""
+    done = threading.Event()
+
+    def watch() -> None:
+        wait_s = seconds
+        # Again and again: one call may come between two statements.
+        while not done.wait(wait_s):
+            connection.interrupt()
+            wait_s = 0.1
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _check_column(name: str, there: Sequence[str]) -> None:
