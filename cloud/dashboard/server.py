@@ -6,15 +6,17 @@ import csv
 import io
 import re
 import socket
+import time
 from asyncio import BaseTransport, open_connection, sleep, to_thread
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 from urllib.parse import quote
 
 from fastapi import Request as HttpRequest
 from fastapi.responses import PlainTextResponse, Response
-from nicegui import Event, app, ui
+from nicegui import Client, Event, app, context, ui
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -42,6 +44,38 @@ TICK_S: Final = 1.0
 """How often live values are shown anew."""
 TAKEN_WITHIN_S: Final = 30.0
 """How long a client may take nothing of its answer."""
+CONNECT_WITHIN_S: Final = 20.0
+MOST_UNOPENED: Final = 8
+"""Pages that no browser connects to within so long, or beyond so many, are given up: each holds some 3 MB."""
+
+
+class Unopened:
+    """Pages that are built and that no browser has connected to yet, the oldest first."""
+
+    def __init__(self) -> None:
+        self._pages: deque[tuple[float, Client]] = deque()
+
+    async def add(self, build: Awaitable[None]) -> None:
+        """Builds a page and counts it in."""
+        client = context.client
+        await build
+        self._pages.append((time.monotonic(), client))
+        self.prune()
+
+    def prune(self) -> None:
+        """Gives up the pages that are too old or too many."""
+        until_s = time.monotonic() - CONNECT_WITHIN_S
+        waiting = [
+            each
+            for each in self._pages
+            if each[1].id in Client.instances and not each[1].has_socket_connection
+        ]
+        self._pages.clear()
+        for at, (built_s, client) in enumerate(waiting, start=1):
+            if built_s < until_s or len(waiting) - at >= MOST_UNOPENED:
+                client.delete()
+            else:
+                self._pages.append((built_s, client))
 
 
 class CutOff(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -183,6 +217,7 @@ def serve(
     changed: Event[[]] = Event()
     ticks: Event[[]] = Event()
     looked: Event[[]] = Event()
+    unopened = Unopened()
     hosts = frozenset(f"{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]"))
     if audience.users:
         _add_login(audience, config.dashboard.tokens)
@@ -193,7 +228,7 @@ def serve(
     async def _fleet(request: HttpRequest) -> None:
         user, look = _user(request), Look.of(request.query_params)
         sources = audience.fleet(user), audience.acknowledging(user)
-        await fleet_page(sources, changed, ticks, look, config.dashboard)
+        await unopened.add(fleet_page(sources, changed, ticks, look, config.dashboard))
 
     @ui.page("/mast/{gateway}", response_timeout=30)
     async def _mast(gateway: str, request: HttpRequest) -> None:
@@ -204,18 +239,18 @@ def serve(
             audience.reader(user), audience.live(user), audience.marks(user), sender,
             audience.acknowledging(user), config.dashboard,
         )  # fmt: skip
-        await mast_page(sources, changed, ticks, asked(gateway, request.query_params))
+        await unopened.add(mast_page(sources, changed, ticks, asked(gateway, request.query_params)))
 
     @ui.page("/alerts", response_timeout=30)
     async def _alerts(request: HttpRequest) -> None:
         user = _user(request)
         may = audience.acknowledging(user)
-        await lists_page(audience.reader(user), changed, "Alerts", acknowledge=may)
+        await unopened.add(lists_page(audience.reader(user), changed, "Alerts", acknowledge=may))
 
     @ui.page("/pipeline", response_timeout=30)
     async def _pipeline(request: HttpRequest) -> None:
         first = partial(behind_card, behind, looked)
-        await lists_page(audience.reader(_user(request)), changed, "Pipeline", first=first)
+        await unopened.add(lists_page(audience.reader(_user(request)), changed, "Pipeline", first=first))
 
     app.mount("/api/v1", api_of(audience))
 
@@ -236,6 +271,7 @@ def serve(
         return document_file(audience.reader(_user(request)), gateway, document)
 
     async def look() -> None:
+        unopened.prune()
         try:
             if await to_thread(audience.look):
                 changed.emit()
