@@ -24,7 +24,6 @@ from urllib.parse import parse_qs, quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloud.backoff import backoff_s
@@ -207,13 +206,20 @@ class LoggedIn:
 
 def _bearer_of(scope: Scope) -> str | None:
     """The token by which a program asks for what the API has; None without one."""
-    kind, _, token = HTTPConnection(scope).headers.get("authorization", "").partition(" ")
+    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    kind, _, token = given.decode("latin-1").partition(" ")
     return token.strip() if kind.lower() == "bearer" and scope["path"].startswith(_API) else None
 
 
 def token_of(scope: Scope) -> str | None:
     """The session's token among a request's cookies."""
-    return HTTPConnection(scope).cookies.get(COOKIE)
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            for each in value.decode("latin-1").split(";"):
+                key, _, token = each.strip().partition("=")
+                if key == COOKIE:
+                    return str(token)
+    return None
 
 
 def _to_login(scope: Scope) -> Response:

@@ -17,7 +17,6 @@ from urllib.parse import quote
 from fastapi import Request as HttpRequest
 from fastapi.responses import PlainTextResponse, Response
 from nicegui import Client, Event, app, context, ui
-from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -103,8 +102,8 @@ class SameSite:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or one socket."""
         if scope["type"] in ("http", "websocket"):
-            headers = HTTPConnection(scope).headers
-            host, origin = headers.get("host", ""), headers.get("origin")
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            host, origin = headers.get(b"host", ""), headers.get(b"origin")
             foreign = self._hosts is not None and host not in self._hosts
             if foreign or (origin is not None and origin.partition("://")[2] != host):
                 if scope["type"] == "websocket":
