@@ -313,7 +313,7 @@ def _instance(kind: type[_T], table: Mapping[str, Any], context: Context) -> _T:
         # A dataclass alone takes no configuration, one within a tuple inherits the tuple's.
         _adapters[kind] = TypeAdapter(tuple[kind], config=STRICT)  # type: ignore[valid-type]
     # In strict mode JSON allows a path or a date to come as a string, a tuple as a list.
-    instance: _T = _adapters[kind].validate_json(json.dumps([table], default=str), context=context)[0]
+    instance: _T = _adapters[kind].validate_json(json.dumps([table]), context=context)[0]
     return instance
 
 

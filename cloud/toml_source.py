@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import date, time
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
@@ -224,7 +225,7 @@ class TomlSource:
 
     def _parse(self, text: str) -> None:
         try:
-            self.raw = tomllib.loads(text)
+            self.raw = dates_as_text(tomllib.loads(text))
         except RecursionError:
             self._fail("is nested too deeply")
             return
@@ -270,6 +271,15 @@ def by_dotted_name(given: Any, references: Collection[str] = ()) -> Any:
             raise WrongTable((path, f"{name} is given twice, dotted and quoted"))
         found[name] = value
     return found
+
+
+def dates_as_text(value: Any) -> Any:
+    """A value whose dates and times are text, as in JSON, by which tables are validated."""
+    if isinstance(value, dict):
+        return {key: dates_as_text(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [dates_as_text(each) for each in value]
+    return value.isoformat() if isinstance(value, date | time) else value
 
 
 def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:

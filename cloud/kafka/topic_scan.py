@@ -154,34 +154,46 @@ class Scan:
         return {name[len(self._prefix) :] for name in found.topics if name.startswith(self._prefix)}
 
     def read(self, topics: list[str], receive: Receive) -> None:
-        """Passes on each message, until each partition has come to its end."""
+        """Passes on each message up to where its partition ends now."""
+        ends: dict[tuple[str, int], int] = {}
+        total = read = 0
         known = self._consumer.list_topics(timeout=self._timeout_s).topics
-        places = [
-            TopicPartition(self._prefix + topic, partition, OFFSET_BEGINNING)
-            for topic in topics
-            for partition in known[self._prefix + topic].partitions
-        ]
-        self._consumer.assign(places)
-        unread = {(place.topic, place.partition) for place in places}
-        count, received_s = 0, time.monotonic()
-        while unread:
+        for topic in topics:
+            full = self._prefix + topic
+            for partition in known[full].partitions:
+                place = TopicPartition(full, partition, OFFSET_BEGINNING)
+                begin, end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+                if begin < end:
+                    ends[full, partition] = end
+                    total += end - begin
+        self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in ends])
+        received_s = time.monotonic()
+        while ends:
             messages = self._consumer.consume(_BATCH, timeout=_POLL_S)
             for message in messages:
-                topic, error = message.topic() or "", message.error()
-                if error is None:
-                    count += 1
-                    receive(topic.removeprefix(self._prefix), message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard((topic, message.partition() or 0))
-                elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    # It commits nothing, so it needs no permission for its group.
-                    raise KafkaException(error)
+                place_read = (message.topic() or "", message.partition() or 0)
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        # The last offsets may be of markers, or compacted away.
+                        ends.pop(place_read, None)
+                    elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                        # It commits nothing, so it needs no permission for its group.
+                        raise KafkaException(error)
+                    continue
+                if place_read not in ends:
+                    continue
+                read += 1
+                if (message.offset() or 0) < ends[place_read]:
+                    receive(place_read[0].removeprefix(self._prefix), message)
+                if (message.offset() or 0) + 1 >= ends[place_read]:
+                    del ends[place_read]
             if messages:
                 received_s = time.monotonic()
             elif time.monotonic() > received_s + _SILENCE_S:
                 raise CloudError(
-                    f"Kafka at {self._servers} has sent nothing for {_SILENCE_S:g} s; {count} records read, "
-                    f"the ends of {len(unread)} partitions not reached"
+                    f"Kafka at {self._servers} has sent nothing for {_SILENCE_S:g} s; "
+                    f"{read} of {total} records read"
                 )
         self._consumer.unassign()
 

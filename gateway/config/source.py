@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from cloud.toml_lines import split_key
 from cloud.toml_problems import OVERRIDES, KeyPath, Problem, key_text, nearest, quote
-from cloud.toml_source import TomlSource, unstorable, walk
+from cloud.toml_source import TomlSource, dates_as_text, unstorable, walk
 from cloud.wire.quantities import QUANTITIES, Quantities
 from gateway.config.values import Context
 
@@ -154,7 +154,7 @@ class Source(TomlSource):
         if isinstance(table, list):
             self._refuse_override(key, f"{key_text(path)} is a list: name the one that is meant, and its key")
             return
-        table[parts[-1]] = value
+        table[parts[-1]] = dates_as_text(value)
         self._overridden.add((*path, parts[-1]))
 
     def _refuse_override(self, key: str, message: str, suggestion: str | None = None) -> None:
