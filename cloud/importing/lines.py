@@ -7,6 +7,7 @@ import csv
 import gzip
 import hashlib
 import io
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ _MOST_BEFORE: Final = 1000
 """Lines before a header."""
 CAMPBELL: Final = ("TOA5", "TOACI1")
 """Words by which files of Campbell's loggers begin."""
+_MOST_TIMES: Final = 200
+"""A packed file may unpack to so many times its size: lines of NAN alone to 30, deflate's end is 1,032."""
+_SMALL: Final = 64 << 10
+"""A packed file that is taken for as large: a few lines that are alike are packed better."""
 
 
 class FileError(CloudError):
@@ -47,8 +52,10 @@ def opened(path: Path, file: File) -> Iterator[tuple[Lines, str]]:
         with path.open("rb") as raw:
             digest = hashlib.file_digest(raw, "sha256").hexdigest()
             raw.seek(0)
+            is_packed = path.suffix in (".gz", ".zip")
+            most = _MOST_TIMES * max(path.stat().st_size, _SMALL) if is_packed else math.inf
             with _unpacked(raw, path) as content:
-                yield Lines(content, file), digest
+                yield Lines(content, file, most), digest
     except (OSError, EOFError, zipfile.BadZipFile, RuntimeError, zlib.error) as error:
         raise FileError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from error
 
@@ -76,7 +83,8 @@ def _unpacked(raw: BinaryIO, path: Path) -> BinaryIO:
 class Lines:
     """Numbered lines without their ends; of one that is too long the beginning, and its whole size."""
 
-    def __init__(self, content: BinaryIO, file: File) -> None:
+    def __init__(self, content: BinaryIO, file: File, most: float) -> None:
+        """``most``: bytes after which it is no logger's file any more."""
         head = content.read(LONGEST)
         content.seek(0)
         self._file = file
@@ -86,24 +94,35 @@ class Lines:
         elif b"\r" in head and b"\n" not in head:
             self._content = _Recoded(content, "latin-1", "latin-1")
         self._number = 0
+        self._room = most
         self.is_cut = False
         """Whether the line has no end: the file's last one."""
 
     def next(self) -> tuple[int, bytes, int] | None:
         """The next line; None at the end."""
-        line = self._content.readline(LONGEST + 2)
+        line = self._part(LONGEST + 2)
         if not line:
             return None
         self._number += 1
         size = len(line)
         part = line
-        while not part.endswith(b"\n") and (part := self._content.readline(1 << 20)):
+        while not part.endswith(b"\n") and (part := self._part(1 << 20)):
             size += len(part)
         if size > len(line):
             return self._number, line, size
         self.is_cut = not line.endswith(b"\n")
         line = line.rstrip(b"\r\n")
         return self._number, line, len(line)
+
+    def _part(self, most: int) -> bytes:
+        part = self._content.readline(most)
+        self._room -= len(part)
+        if self._room < 0:
+            raise FileError(
+                f"line {self._number + 1}: the file unpacks to over {_MOST_TIMES} times its size; if that is "
+                "a logger's, gunzip it first: nothing was imported"
+            )
+        return part
 
     def header(self, name: str) -> list[str]:
         """The next line's cells. Raises FileError where it is no text."""

@@ -50,6 +50,17 @@ def _within(column: str, times: NumberSet) -> list[str]:
     return [f"{column} >= '{begin}' AND {column} < '{end}'" for begin, end in spans]
 
 
+def _stretches(times_us: Iterable[int], length_us: int) -> Iterator[tuple[int, int, int]]:
+    """Begin, end and number of times that follow each other without a gap; readings may be off the grid."""
+    in_order = sorted(times_us)
+    first = 0
+    for at, time_us in enumerate(in_order):
+        following = in_order[at + 1] if at + 1 < len(in_order) else None
+        if following is None or following // length_us > time_us // length_us + 1:
+            yield in_order[first], time_us + length_us, at + 1 - first
+            first = at + 1
+
+
 class Provenance:
     """The marks and records of one file's import. ``replaces``: what was imported before gives way.
 
@@ -192,21 +203,19 @@ class Provenance:
 
     def mark(self, places: Iterable[tuple[str, int]]) -> None:
         """Notes which rows come from this file, by channel and time."""
-        phase_us = 0 if self._file.has_readings else self._file.phase_us
-        slots: dict[str, NumberSet] = {}
+        times_us: dict[str, list[int]] = {}
         for name, time_us in places:
-            slots.setdefault(name, NumberSet()).add((time_us - phase_us) // self._length_us)
+            times_us.setdefault(name, []).append(time_us)
         made = [
             {
                 "gateway": self._gateway, "channel": channel.name, "into": self.table.name,
-                "rows": last + 1 - first, "interval_s": self._interval_s,
+                "rows": rows, "interval_s": self._interval_s,
                 "period_ms": self._file.period_ms, "cal": channel.cal, "imported_at": self._now,
-                "begin": moment_of(first * self._length_us + phase_us),
-                "end": moment_of((last + 1) * self._length_us + phase_us), "file": self._rows.name,
+                "begin": moment_of(begin_us), "end": moment_of(end_us), "file": self._rows.name,
                 "file_sha256": self._rows.digest, "mapping_sha256": self._mapping.digest,
             }
             for channel in self._mapping.channels
-            for first, last in slots.get(channel.name, _NEVER).spans()
+            for begin_us, end_us, rows in _stretches(times_us.get(channel.name, []), self._length_us)
         ]  # fmt: skip
         if made:
             update = {name: f"s.{name}" for name in made[0] if name not in IMPORTS.key}

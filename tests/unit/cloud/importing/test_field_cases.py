@@ -330,6 +330,20 @@ def test_a_part_that_is_replaced_has_its_own_record(tmp_path: Path) -> None:
     assert averages(tmp_path, "high.wind_speed") == [9.0] * 12 + [mph] * 12 + [9.0] * 12
 
 
+def test_readings_off_the_grid_that_get_another_name_leave_nothing_behind(tmp_path: Path) -> None:
+    text = FILE.replace('interval = "10m"\nscan = "1s"', 'interval = "2s"') + CUP
+    begin = FIRST + timedelta(seconds=1.7)
+    rows = [f"{begin + timedelta(seconds=2 * at):%Y-%m-%d %H:%M:%S.%f},7" for at in range(10)]
+    path = file_in(tmp_path, rows, header="Time,V")
+    marked = 'SELECT channel, begin, "end", rows FROM imports'
+    imported(tmp_path, path, mapping=text)
+    assert asked(tmp_path, marked) == [("cup.wind_speed", begin, begin + timedelta(seconds=20), 10)]
+    imported(tmp_path, path, mapping=text.replace('"cup"', '"cap"'), more=["--replace"])
+    assert asked(tmp_path, marked) == [("cap.wind_speed", begin, begin + timedelta(seconds=20), 10)]
+    for table in ("readings", "channels"):
+        assert asked(tmp_path, f"SELECT DISTINCT channel FROM {table}") == [("cap.wind_speed",)]  # noqa: S608
+
+
 def test_another_clock_and_another_name_leave_nothing_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
