@@ -18,7 +18,7 @@ MOST_LINES_OF_A_ROOM = {
     "gateway": 27_200,
     "drivers": 8_170,
     "buffer": 2_100,
-    "cloud": 23_570,
+    "cloud": 23_670,
     "spark_jobs": 13_670,
 }
 """These are lowered when a room gets smaller, and raised by what a feature that was asked for adds."""
