@@ -34,8 +34,8 @@ def axis(name: str, kind: str = "value", **more: Any) -> Options:
 def plain(x: Options, y: Options, series: list[Options], **more: Any) -> Options:
     """Series over one pair of axes."""
     return {
-        "animation": False, "grid": {"left": 56, "right": 18, "top": 34, "bottom": 48}, "xAxis": x,
-         "yAxis": y,
+        "animation": False, "grid": {"left": 56, "right": 18, "top": 34, "bottom": 48},
+        "xAxis": x, "yAxis": y,
         "tooltip": {"trigger": "axis", "confine": True,
          ":valueFormatter": "v => v == null ? '–' : +(+v).toPrecision(4)"},
         "legend": legend(), "series": series, **more,
@@ -51,7 +51,7 @@ def legend(*names: str) -> Options:
 
 
 def described(drawn: Options, title: str, subject: str, extent: str) -> Options:
-    """With what stands above a saved picture; a screen reader gets it too, and the names of the lines."""
+    """Adds what stands above a saved picture; a screen reader gets it too, and the names of the lines."""
     # ECharts doesn't draw a title that isn't shown; the card and the picture have it from here.
     words = ". ".join((title, subject, extent, *drawn.get("legend", {}).get("data", ())))
     return {
