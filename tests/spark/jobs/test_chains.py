@@ -224,4 +224,4 @@ def report_what_was_sent(fleet: Fleet, mast: GatewayProcess) -> None:
     fleet.fails("sends", "sends-much")
     done = fieldgate("service", "report", "-c", mast.path)
     assert done.returncode == 0, done.stderr
-    assert " bytes_sent=" in done.stdout
+    assert '"bytes_sent":' in done.stdout
