@@ -167,7 +167,7 @@ def _gone(asked: _Asked, silent: Sequence[str]) -> list[str]:
     since_ms = asked.begin_ms - _DISMANTLED // timedelta(milliseconds=1)
     sql = f"""SELECT gateway FROM statistics WHERE version > 0 AND list_contains(?, gateway)
         AND {within("interval_start", 0, asked.end_ms)}
-        GROUP BY gateway HAVING epoch_ms(max(interval_start)) < {since_ms}"""  # noqa: S608 - numbers of ours
+        GROUP BY gateway HAVING epoch_ms(max(interval_start)) < {since_ms} ORDER BY gateway"""  # noqa: S608 - numbers of ours
     try:
         return asked.reader.read("statistics", sql, [silent]).column("gateway") if silent else []
     except CloudError:
