@@ -71,9 +71,15 @@ def _anomalies(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFra
     )  # fmt: skip
 
 
+_OF_A_DAY_S: Final = 20 * 3600
+"""What a report covers at least that is a day's: its timer is spread, and daylight saving takes an hour."""
+
+
 def _events(changes: DataFrame, table: DataFrame, interval_s: int) -> DataFrame:
-    """Events as their gateways announced them; a daily report is one where it counts no under-voltage."""
-    is_well = "get_json_object(fields, '$.under_voltage') = '0'"
+    """Events as their gateways announced them; a day's report is one where it counts no under-voltage."""
+    # A mast whose supply fails each night reports an hour after each boot, of that hour.
+    covers_s = "try_cast(get_json_object(fields, '$.since_s') AS double)"
+    is_well = f"get_json_object(fields, '$.under_voltage') = '0' and {covers_s} >= {_OF_A_DAY_S}"
     return changes.where(f"kind <> 'report' or {is_well}").selectExpr(
         "gateway", _OF_GATEWAY, *_WHEN, "1d as measure", "1 as version",
         "if(kind = 'report', 'day-without-under-voltage', kind) as name",
